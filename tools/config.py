@@ -1,0 +1,99 @@
+"""Command lines from frozen dataclasses: presets, flags, JSON, and the digest that identifies a run."""
+
+import contextlib
+import dataclasses
+import difflib
+import enum
+import hashlib
+import io
+import json
+import pathlib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import tyro
+
+from tools.failure import ExitCode, Failure
+
+Config = TypeVar("Config")
+
+
+def to_json(value: Any) -> Any:
+    """Turns a config into what JSON can hold: dataclasses to objects, enums to values, tuples to lists."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, pathlib.PurePath):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [to_json(item) for item in value]
+    return value
+
+
+def digest(value: Any) -> str:
+    """sha256 (hex) of a config's canonical JSON: equal configs, equal digest, whatever the field order."""
+    text = json.dumps(to_json(value), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def parse_preset(
+    presets: Mapping[str, Callable[[], Config]], argv: list[str], *, program: str, default: str | None = None
+) -> tuple[str, Config]:
+    """Parses `PRESET --section.field VALUE ...`.
+
+    Args:
+        presets: preset name to a function that returns the complete config; its docstring is the help text.
+        argv: the command line without the program's name.
+        program: the label shown in the help, such as `//train:pretrain`.
+        default: the preset meant when the first argument is a flag or absent.
+
+    Returns:
+        The preset's name and the config with the flags applied.
+
+    Raises:
+        Failure: UNKNOWN_PRESET or BAD_FLAG, naming the nearest known word.
+    """
+    words = list(argv)
+    known = ", ".join(presets)
+    asks_help = bool(words) and words[0] in ("-h", "--help")
+    if (not words or words[0].startswith("-")) and default and not asks_help:
+        words.insert(0, default)
+    if not asks_help and (not words or words[0] not in presets):
+        given = repr(words[0]) if words else "missing"
+        near = difflib.get_close_matches(words[0], presets, n=1) if words else []
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise Failure(ExitCode.UNKNOWN_PRESET, f"preset {given} is not known: {hint}choose one of {known}")
+    table = {name: (_summary(make), make()) for name, make in presets.items()}
+    config = _run_tyro(lambda: tyro.extras.overridable_config_cli(table, args=words, prog=program), words, program=program)
+    return words[0], config
+
+
+def parse_flags(config_type: type[Config], argv: list[str], *, program: str) -> Config:
+    """Parses the flags of a program that has no presets.
+
+    Raises:
+        Failure: BAD_FLAG, naming the flag and the value.
+    """
+    return _run_tyro(lambda: tyro.cli(config_type, args=list(argv), prog=program), list(argv), program=program)
+
+
+def _summary(make: Callable[[], Any]) -> str:
+    return (make.__doc__ or "").strip().split("\n")[0]
+
+
+def _run_tyro(call: Callable[..., Any], words: list[str], *, program: str) -> Any:
+    """Runs tyro; its boxed, many-line complaint becomes one line (help still prints in full)."""
+    if any(word in ("-h", "--help") for word in words):
+        return call()
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
+            return call()
+    except SystemExit as stop:
+        text = re.sub(r"[\u2500-\u257f]+|\x1b\[[0-9;]*m", " ", complaint.getvalue())
+        text = " ".join(text.split()).removeprefix("Parsing error").split(" For full helptext")[0].strip()
+        raise Failure(ExitCode.BAD_FLAG, f"{text}; `{program} --help` lists the flags") from stop

@@ -1,0 +1,68 @@
+"""The one exception that a user may see, and the exit code of every kind of bad input.
+
+A `Failure` is one line that names the thing, the value and the mend. `run_program` turns it into that line on
+standard error and the exit code; anything else that escapes is a defect of ours and keeps its traceback.
+"""
+
+import enum
+import sys
+from collections.abc import Callable
+
+
+class ExitCode(enum.IntEnum):
+    """What the exit status of every program means (the README's table is checked against this list)."""
+
+    OK = 0
+    AUDIT_FAILED = 1
+    BAD_FLAG = 2
+    UNKNOWN_PRESET = 3
+    NOT_WRITABLE = 4
+    DISK_FULL = 5
+    SHARD_CORRUPT = 6
+    SHARD_MISSING = 7
+    FORMAT_VERSION = 8
+    CHECKPOINT_CORRUPT = 9
+    TABLE_EMPTY = 10
+    TABLE_ONE_CLASS = 11
+    TABLE_TEXT_COLUMN = 12
+    TABLE_EMPTY_COLUMN = 13
+    TABLE_LABELS = 14
+    OVER_LIMIT = 15
+    TOO_FEW_RESOURCES = 16
+    RUN_BUSY = 17
+    BAD_NAME = 18
+    NOT_FOUND = 19
+    CONFIG_MISMATCH = 20
+    DIVERGED = 21
+    INTERRUPTED = 22
+    WORKER_FAILED = 23
+
+
+class Failure(Exception):
+    """A refusal that the user can act on.
+
+    Args:
+        code: the exit status of the program.
+        message: one line: the thing, its value, and how to mend it.
+    """
+
+    def __init__(self, code: ExitCode, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def run_program(main: Callable[[list[str]], int | None]) -> None:
+    """Runs `main` on the command line; a `Failure` becomes one line on standard error and its exit code."""
+    try:
+        status = main(sys.argv[1:])
+    except Failure as failure:
+        print(f"error: {' '.join(failure.message.split())}", file=sys.stderr)
+        sys.exit(int(failure.code))
+    except KeyboardInterrupt:
+        print("error: interrupted; run the same command again to go on", file=sys.stderr)
+        sys.exit(int(ExitCode.INTERRUPTED))
+    sys.exit(int(status or 0))

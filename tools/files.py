@@ -1,0 +1,190 @@
+"""Files that are whole or absent: atomic writes, hash manifests, and the lock of an output folder (D1, D6, T1)."""
+
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import socket
+from typing import Any, Self
+
+from tools.failure import ExitCode, Failure
+
+MANIFEST = "MANIFEST.json"
+
+
+def sha256_file(path: pathlib.Path) -> str:
+    """sha256 (hex) of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_bytes(path: pathlib.Path, data: bytes) -> None:
+    """Writes a file so that a reader sees all of it or none: temporary name, fsync, rename, fsync of the folder.
+
+    Raises:
+        Failure: DISK_FULL, with the bytes needed and free; NOT_WRITABLE for a refused write.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _write_failure(path, len(data), error) from error
+
+
+def _write_failure(path: pathlib.Path, needed: int, error: OSError) -> Failure:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        free = shutil.disk_usage(path.parent).free
+        return Failure(ExitCode.DISK_FULL, f"{path} needs {needed} bytes and {free} are free: free space or move --out")
+    return Failure(ExitCode.NOT_WRITABLE, f"{path} is not writable ({error.strerror}): give a folder that you may write to")
+
+
+def write_json(path: pathlib.Path, value: Any) -> None:
+    """Writes `value` as indented JSON with sorted keys, whole or not at all."""
+    write_bytes(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+
+
+def sync_folder(folder: pathlib.Path) -> None:
+    """Makes renames inside `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LockHolder:
+    """Who holds an output folder."""
+
+    host: str
+    pid: int
+    boot_id: str
+    started: str
+
+    @classmethod
+    def me(cls) -> Self:
+        """This process."""
+        return cls(host=socket.gethostname(), pid=os.getpid(), boot_id=_boot_id(), started=_start_time(os.getpid()))
+
+    def is_dead(self) -> bool:
+        """True only when it surely is: same host, and the machine restarted or the process is gone or another one."""
+        if self.host != socket.gethostname():
+            return False
+        return self.boot_id != _boot_id() or self.started != _start_time(self.pid)
+
+
+class FolderLock:
+    """Holds `folder` for one process; `with FolderLock(folder): ...`.
+
+    The lock file is created with O_EXCL. A lock left by a process of this host that no longer runs is taken over;
+    one of another host is never judged dead from here.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._path = folder / "lock"
+
+    def __enter__(self) -> Self:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        body = json.dumps(dataclasses.asdict(LockHolder.me())).encode()
+        staged = self._path.with_name(f".lock.{os.getpid()}.{secrets.token_hex(4)}")
+        staged.write_bytes(body)
+        try:
+            self._claim(staged)
+        finally:
+            staged.unlink(missing_ok=True)
+        return self
+
+    def _claim(self, staged: pathlib.Path) -> None:
+        for _ in range(3):
+            try:
+                os.link(staged, self._path)
+                return
+            except FileExistsError:
+                holder = self.holder()
+                if holder is not None and not holder.is_dead():
+                    raise Failure(
+                        ExitCode.RUN_BUSY,
+                        f"{self._path.parent} is held by process {holder.pid} on {holder.host}: wait for it to end, "
+                        f"or choose another name (if that machine is gone, delete {self._path})",
+                    ) from None
+                self._path.unlink(missing_ok=True)
+        raise Failure(ExitCode.RUN_BUSY, f"{self._path.parent} is being claimed by several processes: try again")
+
+    def holder(self) -> LockHolder | None:
+        """Who holds the folder, or None when nobody does."""
+        try:
+            return LockHolder(**json.loads(self._path.read_bytes()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+def _boot_id() -> str:
+    path = pathlib.Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else ""
+
+
+def _start_time(pid: int) -> str:
+    """Clock ticks after boot at which `pid` started (a reused pid differs); empty when it does not run."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def write_manifest(folder: pathlib.Path, *, format_version: int, extra: dict[str, Any] | None = None) -> None:
+    """Commits a folder: lists every file in it with size and sha256. Written last, so it marks the folder whole."""
+    files = {
+        str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in (MANIFEST, "lock") and not path.name.startswith(".")
+    }
+    write_json(folder / MANIFEST, {"format_version": format_version, "files": files, **(extra or {})})
+
+
+def verify_manifest(folder: pathlib.Path, *, format_version: int, code: ExitCode, what: str) -> dict[str, Any]:
+    """Reads a folder's manifest and checks every file against it.
+
+    Args:
+        folder: the committed folder.
+        format_version: the version that this code reads.
+        code: the exit code for damage.
+        what: the noun for messages, such as "checkpoint".
+
+    Returns:
+        The manifest.
+
+    Raises:
+        Failure: `code` for a missing manifest, a missing file, a wrong size or hash; FORMAT_VERSION.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+        version, files = manifest["format_version"], manifest["files"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Failure(code, f"{what} {folder} has no readable {MANIFEST}: it was never finished; delete it") from error
+    if version != format_version:
+        mend = f"this version reads {format_version}; make it anew"
+        raise Failure(ExitCode.FORMAT_VERSION, f"{what} {folder} has format version {version}: {mend}")
+    for name, expected in files.items():
+        file = folder / name
+        if not file.is_file():
+            raise Failure(code, f"{what} file {file} is missing: restore it or delete {folder}")
+        found = sha256_file(file) if file.stat().st_size == expected["bytes"] else f"{file.stat().st_size} bytes"
+        if found != expected["sha256"]:
+            wanted = f"expected sha256 {expected['sha256'][:16]} ({expected['bytes']} bytes), got {found[:24]}"
+            raise Failure(code, f"{what} file {file} is damaged ({wanted}): restore it or delete {folder}")
+    return manifest

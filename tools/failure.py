@@ -36,6 +36,7 @@ class ExitCode(enum.IntEnum):
     DIVERGED = 21
     INTERRUPTED = 22
     WORKER_FAILED = 23
+    PORT_BUSY = 24
 
 
 class Failure(Exception):

@@ -9,6 +9,8 @@ import io
 import json
 import pathlib
 import re
+import types
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -32,6 +34,33 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [to_json(item) for item in value]
     return value
+
+
+def from_json(config_type: type[Config], value: Any) -> Config:
+    """Rebuilds a config from what `to_json` made of it; absent fields take their defaults.
+
+    Raises:
+        TypeError: for a field that `config_type` does not have.
+    """
+    return _build(config_type, value)
+
+
+def _build(hint: Any, value: Any) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        hints = typing.get_type_hints(hint)
+        unknown = sorted(set(value) - set(hints))
+        if unknown:
+            raise TypeError(f"{hint.__name__} has no field {unknown[0]!r}")
+        return hint(**{name: _build(hints[name], item) for name, item in value.items()})
+    if origin in (typing.Union, types.UnionType):
+        return None if value is None else _build(next(part for part in arguments if part is not type(None)), value)
+    if origin is tuple:
+        parts = [arguments[0]] * len(value) if arguments[1:] == (Ellipsis,) else arguments
+        return tuple(_build(part, item) for part, item in zip(parts, value, strict=True))
+    if origin is not None or hint is Any:
+        return value
+    return hint(value)
 
 
 def digest(value: Any) -> str:

@@ -1,0 +1,112 @@
+"""Scaled dot-product attention, multi-head projections and the feed-forward layer that every stage shares.
+
+Shapes: L query positions, S key positions, H heads, D_h head width, W model width; leading dimensions are free.
+"""
+
+import enum
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+# Above this many logits per call the fused kernel is used, which never holds them all at once.
+_EXPLICIT_LOGITS = 1 << 26
+
+
+class Norm(enum.StrEnum):
+    """Which normalisation the pre-norm blocks use."""
+
+    LAYER = "layer"
+    RMS = "rms"
+
+
+def make_norm(kind: Norm, width: int) -> nn.Module:
+    """A normalisation layer over the last dimension (seed 1.3)."""
+    return nn.LayerNorm(width) if kind is Norm.LAYER else nn.RMSNorm(width, eps=1e-6)
+
+
+def attention_weights(query: Tensor, key: Tensor, *, bias: Tensor | None = None) -> Tensor:
+    """softmax(q·k / √D_h + bias) over the keys (Vaswani et al. 2017, equation 1).
+
+    Args:
+        query: [..., L, D_h].
+        key: [..., S, D_h].
+        bias: broadcastable to [..., L, S]; 0 where a key is visible and minus infinity where it is not.
+
+    Returns:
+        [..., L, S]; a forbidden key has weight exactly 0. Every row needs at least one visible key.
+    """
+    logits = (query * (1.0 / math.sqrt(query.shape[-1]))) @ key.transpose(-1, -2)
+    if bias is not None:
+        logits = logits + bias.to(logits.dtype)
+    return torch.softmax(logits, dim=-1)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | None = None) -> Tensor:
+    """Attention output [..., L, D_h]; arguments as in `attention_weights`, `value` [..., S, D_h]."""
+    if query.shape[:-1].numel() * key.shape[-2] > _EXPLICIT_LOGITS or query.is_cuda:
+        bias = None if bias is None else bias.to(query.dtype)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+    return attention_weights(query, key, bias=bias) @ value
+
+
+def split_heads(x: Tensor, num_heads: int) -> Tensor:
+    """[..., L, H·D_h] → [..., H, L, D_h]."""
+    return x.unflatten(-1, (num_heads, -1)).transpose(-2, -3)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """[..., H, L, D_h] → [..., L, H·D_h]."""
+    return x.transpose(-2, -3).flatten(-2)
+
+
+def key_bias(mask: Tensor | None) -> Tensor | None:
+    """Turns a mask of real rows [B, S] into an additive bias [B, 1, 1, S], or None when all rows are real."""
+    if mask is None:
+        return None
+    return torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -torch.inf)[:, None, None, :]
+
+
+class Attention(nn.Module):
+    """Multi-head attention without biases; its output projection starts at zero, so a fresh block is the identity."""
+
+    def __init__(self, width: int, *, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.query = nn.Linear(width, width, bias=False)
+        self.key_value = nn.Linear(width, 2 * width, bias=False)
+        self.output = nn.Linear(width, width, bias=False)
+        nn.init.zeros_(self.output.weight)
+
+    def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [..., H, S, D_h] of rows [..., S, W]."""
+        key, value = self.key_value(x).chunk(2, dim=-1)
+        return split_heads(key, self.num_heads), split_heads(value, self.num_heads)
+
+    def forward(self, x: Tensor, source: Tensor, *, bias: Tensor | None = None) -> Tensor:
+        """Lets x [..., L, W] read source [..., S, W]."""
+        key, value = self.keys_values(source)
+        query = split_heads(self.query(x), self.num_heads)
+        return self.output(merge_heads(attend(query, key, value, bias=bias)))
+
+
+class FeedForward(nn.Module):
+    """Position-wise two-layer perceptron with GELU; its second layer starts at zero."""
+
+    def __init__(self, width: int, *, factor: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, factor * width, bias=False)
+        self.output = nn.Linear(factor * width, width, bias=False)
+        nn.init.zeros_(self.output.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., W] → [..., W]."""
+        return self.output(F.gelu(self.inner(x), approximate="tanh"))
+
+
+def mlp(width_in: int, width_hidden: int, width_out: int) -> nn.Sequential:
+    """Linear → GELU → Linear, with biases: label encoders and output heads."""
+    activation: Any = nn.GELU(approximate="tanh")
+    return nn.Sequential(nn.Linear(width_in, width_hidden), activation, nn.Linear(width_hidden, width_out))

@@ -1,0 +1,146 @@
+"""Stage 1, scalar → cell: what one value says, measured against the context rows of its own column (seed 5.11).
+
+`CellFeatures` is the only place where table values are normalised, and it takes statistics from context rows alone.
+NaN and ±inf are legal everywhere. A category is never a z-scored code: its features are a fixed signature of its code,
+how often the context holds it, and whether the context has it at all.
+"""
+
+import dataclasses
+
+import torch
+from torch import Tensor, nn
+
+from model.attention import Norm, make_norm
+
+NUMBER, ORDINAL, CATEGORY = 0, 1, 2  # values of NetworkInputs.column_kinds; negative: padding
+_VALUE_FREQUENCIES = (0.5, 1.0, 2.0, 4.0)
+_RANK_OCTAVES = 4
+_SOFT_CLIP = 5.0
+_SIGNATURE_WIDTH = 8
+_NUM_SIGNATURES = 256
+NUM_FEATURES = 2 + 3 + 3 + 1 + 2 * len(_VALUE_FREQUENCIES) + 2 * _RANK_OCTAVES + _SIGNATURE_WIDTH
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContextStatistics:
+    """What normalisation knows of the columns: everything here comes from context rows.
+
+    Args:
+        mean: [B, 1, C] of the finite values.
+        inverse_scale: [B, 1, C] one over the standard deviation; 0 for a constant or empty column.
+        sorted_values: [B, C, N] ascending, +inf beyond the finite ones.
+        num_finite: [B, C, 1] how many finite values the column has.
+        num_rows: [B, 1, 1] how many context rows are real.
+    """
+
+    mean: Tensor
+    inverse_scale: Tensor
+    sorted_values: Tensor
+    num_finite: Tensor
+    num_rows: Tensor
+
+
+def context_statistics(x_context: Tensor, context_mask: Tensor) -> ContextStatistics:
+    """Measures x_context [B, N, C] over its real rows (context_mask [B, N])."""
+    finite = torch.isfinite(x_context) & context_mask[:, :, None]
+    count = finite.sum(1, keepdim=True)
+    value = torch.where(finite, x_context, 0.0)
+    # Squares of large values overflow fp32, so moments are taken after division by the largest magnitude.
+    largest = value.abs().amax(1, keepdim=True).clamp_min(torch.finfo(value.dtype).tiny)
+    scaled = value / largest
+    mean = scaled.sum(1, keepdim=True) / count.clamp_min(1)
+    variance = (torch.where(finite, scaled - mean, 0.0) ** 2).sum(1, keepdim=True) / count.clamp_min(1)
+    spread = variance.sqrt()
+    inverse = torch.where(spread > 1e-6, 1.0 / spread.clamp_min(1e-6), 0.0)
+    ordered = torch.where(finite, x_context, torch.inf).transpose(1, 2).contiguous().sort(-1).values
+    return ContextStatistics(
+        mean=mean * largest,
+        inverse_scale=inverse / largest,
+        sorted_values=ordered,
+        num_finite=count.transpose(1, 2),
+        num_rows=context_mask.sum(1)[:, None, None],
+    )
+
+
+class CellFeatures(nn.Module):
+    """Normalisation: [B, T, C] raw values → [B, T, C, F] fixed features. It has no parameters and takes no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        signatures = torch.randn(_NUM_SIGNATURES, _SIGNATURE_WIDTH, generator=generator)
+        self.register_buffer("signatures", signatures, persistent=False)
+
+    @torch.no_grad()
+    def forward(self, x: Tensor, column_kinds: Tensor, statistics: ContextStatistics) -> Tensor:
+        """Measures x [B, T, C] (context, query or both) against the context statistics."""
+        finite = torch.isfinite(x)
+        value = torch.where(finite, x, statistics.mean)
+        z = _soft_clip((value - statistics.mean) * statistics.inverse_scale)
+        rank, share = _midrank(value, statistics)
+        category = (column_kinds == CATEGORY)[:, None, :] & finite
+        number = finite & ~category
+        z, rank = z * number, rank * number
+        angles_z = [torch.pi * frequency * z for frequency in _VALUE_FREQUENCIES]
+        angles_rank = [torch.pi * 2.0**octave * rank for octave in range(_RANK_OCTAVES)]
+        waves = [wave(angle) * number for angle in angles_z + angles_rank for wave in (torch.sin, torch.cos)]
+        flags = [x.isnan(), x == torch.inf, x == -torch.inf, category, (column_kinds == ORDINAL)[:, None, :].expand_as(x)]
+        unseen = category & (share == 0)
+        plain = torch.stack([z, rank, *waves, *flags, unseen, share * category], dim=-1)
+        codes = torch.where(category, x, 0.0).long().remainder(_NUM_SIGNATURES)
+        return torch.cat([plain, self.signatures[codes] * category[..., None]], dim=-1)
+
+
+def _soft_clip(z: Tensor) -> Tensor:
+    return _SOFT_CLIP * torch.tanh(z / _SOFT_CLIP)
+
+
+def _midrank(value: Tensor, statistics: ContextStatistics) -> tuple[Tensor, Tensor]:
+    """Mid-rank among the context in [-1, 1], and the share of context values that are equal; both [B, T, C]."""
+    wanted = value.transpose(1, 2).contiguous()
+    low = torch.searchsorted(statistics.sorted_values, wanted, right=False)
+    high = torch.searchsorted(statistics.sorted_values, wanted, right=True)
+    count = statistics.num_finite
+    low, high = torch.minimum(low, count), torch.minimum(high, count)
+    count = count.clamp_min(1)
+    rank = (low + high) / count - 1.0
+    share = (high - low) / count
+    return rank.transpose(1, 2), share.transpose(1, 2)
+
+
+class CellEmbedding(nn.Module):
+    """Features of a column and of two neighbours (offsets 1 and 3, around the table) → cells [B, T, C, E].
+
+    The neighbours let one cell carry an interaction and tell columns of equal distribution apart; predictions therefore
+    depend a little on column order, which training randomises and the estimator averages over.
+    """
+
+    OFFSETS = (0, 1, 3)
+
+    def __init__(self, width: int, *, norm: Norm) -> None:
+        super().__init__()
+        self.width = width
+        self.projection = nn.Linear(NUM_FEATURES, len(self.OFFSETS) * width, bias=False)
+        self.norm = make_norm(norm, width)
+
+    def forward(self, features: Tensor, num_columns: Tensor | None) -> Tensor:
+        """Embeds features [B, T, C, F].
+
+        Args:
+            features: what `CellFeatures` returns.
+            num_columns: [B] real columns a table (padding stands at the end), or None when no table is padded.
+        """
+        own, *others = self.projection(features).unflatten(-1, (len(self.OFFSETS), self.width)).unbind(-2)
+        cell = own
+        for offset, other in zip(self.OFFSETS[1:], others, strict=True):
+            cell = cell + _shift(other, offset, num_columns)
+        return self.norm(cell)
+
+
+def _shift(cell: Tensor, offset: int, num_columns: Tensor | None) -> Tensor:
+    """Column j takes what column (j + offset) mod C holds, with each table's own C."""
+    if num_columns is None:
+        return cell.roll(-offset, dims=2)
+    columns = torch.arange(cell.shape[2], device=cell.device)
+    source = torch.where(columns < num_columns[:, None], (columns + offset) % num_columns[:, None], columns)
+    return cell.gather(2, source[:, None, :, None].expand_as(cell))

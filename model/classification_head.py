@@ -1,0 +1,118 @@
+"""Classification read-out: a query's class distribution is a soft retrieval of context labels (seeds 6.0, 6.1).
+
+p_m = mean over heads of Σ_n softmax_n(q_m·k_n / √D_h) onehot(y_n), then logits = log(clip(p)). The number of parameters
+does not depend on K; a class that the context does not hold has probability exactly 0 by structure, which says nothing
+about calibration. Read weights are rows read by a prediction mechanism, neither causal neighbours nor an explanation.
+"""
+
+import dataclasses
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from model.attention import attention_weights, key_bias, split_heads
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RetrievalConfig:
+    """Sizes of the retrieval head."""
+
+    num_heads: int = 4
+    """H; the full size has 6 (with head_width 64; "6×64" is no class limit)."""
+    head_width: int = 32
+    """D_h."""
+    clip: float = 1e-5
+    """Probabilities below this are raised to it before the logarithm."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassLogProbabilities:
+    """A distribution over the classes of each query, as logarithms: never logits, never probabilities.
+
+    Args:
+        log_p: [B, M, K] fp32; Σ_k exp(log_p) = 1; minus infinity for a class that the context does not hold.
+    """
+
+    log_p: Tensor
+
+    def probabilities(self) -> Tensor:
+        """[B, M, K], summing to 1 over classes."""
+        return self.log_p.exp()
+
+    def nll(self, labels: Tensor) -> Tensor:
+        """-log p of labels [B, M] in nats; infinite where the class is not in the context."""
+        return -self.log_p.gather(-1, labels.long()[..., None])[..., 0]
+
+
+def present_classes(context_labels: Tensor, num_classes: int, context_mask: Tensor | None = None) -> Tensor:
+    """[B, K] bool: which classes the real rows of context_labels [B, N] hold."""
+    onehot = F.one_hot(context_labels.long(), num_classes).bool()
+    if context_mask is not None:
+        onehot = onehot & context_mask[:, :, None]
+    return onehot.any(1)
+
+
+def log_probabilities(probabilities: Tensor, present: Tensor, *, clip: float) -> ClassLogProbabilities:
+    """log(clip(p)), normalised over the classes present in the context.
+
+    Args:
+        probabilities: [B, M, K].
+        present: [B, K] bool.
+        clip: smallest probability that is told apart.
+    """
+    logits = probabilities.float().clamp_min(clip).log().masked_fill(~present[:, None, :], -torch.inf)
+    return ClassLogProbabilities(log_p=torch.log_softmax(logits, dim=-1))
+
+
+class RetrievalClassificationHead(nn.Module):
+    """Multi-head retrieval over context rows (TabPFN-3's many-class decoder, with a learned length scale).
+
+    Attention over n rows spreads its mass as n grows, so each head's logits are multiplied by base + slope·log(n/128).
+    """
+
+    def __init__(self, width: int, config: RetrievalConfig) -> None:
+        super().__init__()
+        self.config = config
+        inner = config.num_heads * config.head_width
+        self.query = nn.Linear(width, inner)
+        self.key = nn.Linear(width, inner)
+        self.scale_base = nn.Parameter(torch.ones(config.num_heads))
+        self.scale_slope = nn.Parameter(torch.full((config.num_heads,), 0.1))
+
+    def forward(
+        self,
+        query_hidden: Tensor,
+        context_hidden: Tensor,
+        context_labels: Tensor,
+        num_classes: int,
+        context_mask: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Retrieves context labels (the order of arguments is the course's).
+
+        Args:
+            query_hidden: [B, M, D].
+            context_hidden: [B, N, D].
+            context_labels: [B, N] task-local class ids 0..num_classes-1.
+            num_classes: K, width of the one-hot labels.
+            context_mask: [B, N] bool, True where a row is real.
+
+        Returns:
+            probabilities [B, M, K] and {"read_weights": [B, M, N]}, the mean over heads; both sum to 1 (seed 6.4).
+        """
+        query = split_heads(self.query(query_hidden).float(), self.config.num_heads) * self._scale(context_labels, context_mask)
+        key = split_heads(self.key(context_hidden).float(), self.config.num_heads)
+        weights = attention_weights(query, key, bias=key_bias(context_mask)).mean(1)
+        onehot = F.one_hot(context_labels.long(), num_classes).to(weights.dtype)
+        return weights @ onehot, {"read_weights": weights}
+
+    def _scale(self, context_labels: Tensor, context_mask: Tensor | None) -> Tensor:
+        """[B or 1, H, 1, 1] factor of the logits."""
+        if context_mask is None:
+            count = torch.full((1,), context_labels.shape[1], device=context_labels.device)
+        else:
+            count = context_mask.sum(1)
+        length = torch.log(count.float() / 128.0)[:, None]
+        return (self.scale_base + self.scale_slope * length)[:, :, None, None]
+
+

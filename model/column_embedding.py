@@ -1,0 +1,44 @@
+"""Stage 2, cell → column-aware cell: induced set attention along each column.
+
+A few learned inducing points read the context rows of a column (with their labels where the stage is target-aware), and
+all rows read the inducing points (Lee et al. 2019, Set Transformer, equation 9). Cost is linear in the number of rows,
+and a query row can reach nothing but context rows.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from model.attention import Attention, FeedForward, Norm, make_norm
+
+
+class ColumnBlock(nn.Module):
+    """One round of induced attention over the rows of each column."""
+
+    def __init__(self, width: int, *, num_heads: int, num_inducing: int, norm: Norm) -> None:
+        super().__init__()
+        self.inducing_points = nn.Parameter(torch.randn(num_inducing, width) * width**-0.5)
+        self.norm_source = make_norm(norm, width)
+        self.gather = Attention(width, num_heads=num_heads)
+        self.norm_inducing = make_norm(norm, width)
+        self.norm_rows = make_norm(norm, width)
+        self.scatter = Attention(width, num_heads=num_heads)
+        self.norm_feed = make_norm(norm, width)
+        self.feed_forward = FeedForward(width, factor=2)
+        nn.init.xavier_uniform_(self.gather.output.weight)  # there is no residual path around the inducing points
+
+    def forward(self, cells: Tensor, labels: Tensor | None, *, num_context: int, bias: Tensor | None) -> Tensor:
+        """Updates cells [B, C, T, E], whose first num_context rows are context.
+
+        Args:
+            cells: context rows, then query rows.
+            labels: [B, 1, N, E] label embeddings of context rows added to what the inducing points read, or None.
+            num_context: N.
+            bias: [B, 1, 1, 1, N] with minus infinity on padded context rows, or None.
+        """
+        source = cells[:, :, :num_context]
+        if labels is not None:
+            source = source + labels
+        points = self.inducing_points.to(cells.dtype).expand(*cells.shape[:2], -1, -1)
+        points = points + self.gather(points, self.norm_source(source), bias=bias)
+        cells = cells + self.scatter(self.norm_rows(cells), self.norm_inducing(points))
+        return cells + self.feed_forward(self.norm_feed(cells))

@@ -37,6 +37,8 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 22
     WORKER_FAILED = 23
     PORT_BUSY = 24
+    TABLE_FILE = 25
+    RESULTS_CORRUPT = 26
 
 
 class Failure(Exception):

@@ -1,0 +1,193 @@
+"""scikit-learn estimators on a pretrained network: `ICLClassifier(network).fit(X, y).predict_proba(X_new)`.
+
+Fitting stores the context; no parameter changes (seed 5.1). Predictions are averaged over a few feature orders and, in
+classification, class-slot orders, because the network depends a little on both.
+"""
+
+import dataclasses
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn import base
+from torch import Tensor
+
+from model.bar_distribution import BarDistribution
+from model.cell_embedding import CATEGORY, NUMBER
+from model.icl_transformer import LabelKind
+from model.network import Network, NetworkInputs
+from tools.failure import ExitCode, Failure
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Context:
+    x: np.ndarray  # [N, C] float32
+    y: np.ndarray  # [N] class slots or targets
+    column_kinds: np.ndarray  # [C]
+    levels: tuple[np.ndarray | None, ...]  # per column: the context's levels, for columns that came as text
+
+
+class _ICLEstimator(base.BaseEstimator):
+    """What both estimators share: reading tables, checking limits, the ensemble over orders."""
+
+    _kind: LabelKind
+
+    def __init__(self, network: Network, *, num_estimators: int = 4, seed: int = 0) -> None:
+        self.network = network
+        self.num_estimators = num_estimators
+        self.seed = seed
+
+    def _store(self, x: Any, y: np.ndarray, column_kinds: np.ndarray | None) -> None:
+        if self.network.config.kind is not self._kind:
+            raise Failure(
+                ExitCode.CONFIG_MISMATCH,
+                f"{type(self).__name__} needs a {self._kind} network and got a {self.network.config.kind} one",
+            )
+        raw = _columns(x)
+        if not raw or len(raw[0]) == 0:
+            raise Failure(ExitCode.TABLE_EMPTY, f"X has shape {np.shape(x)}: give at least one row and one column")
+        limit = self.network.config.max_features
+        if len(raw) > limit:
+            raise Failure(ExitCode.OVER_LIMIT, f"X has {len(raw)} features and the model takes {limit}: select fewer")
+        levels = tuple(_text_levels(column) for column in raw)
+        coded = np.stack([_coded(column, level) for column, level in zip(raw, levels, strict=True)], axis=1)
+        if column_kinds is None:
+            column_kinds = np.array([NUMBER if level is None else CATEGORY for level in levels], np.int8)
+        self._context = _Context(x=coded, y=y.astype(np.float32), column_kinds=np.asarray(column_kinds, np.int8), levels=levels)
+        self.n_features_in_ = len(raw)
+
+    def _queries(self, x: Any) -> np.ndarray:
+        if not hasattr(self, "_context"):
+            raise Failure(ExitCode.BAD_FLAG, f"{type(self).__name__} has no context yet: call fit first")
+        raw, levels = _columns(x), self._context.levels
+        if len(raw) != len(levels):
+            raise Failure(ExitCode.BAD_FLAG, f"X has {len(raw)} columns and the context has {len(levels)}: give the same columns")
+        return np.stack([_coded(column, level) for column, level in zip(raw, levels, strict=True)], axis=1)
+
+    def _inputs(self, x_query: np.ndarray, order: np.ndarray, labels: np.ndarray, num_classes: int) -> NetworkInputs:
+        context = self._context
+        parameter = next(self.network.parameters())
+        x_context, x_query = (torch.from_numpy(part[None][..., order]).to(parameter) for part in (context.x, x_query))
+        kinds = torch.from_numpy(context.column_kinds[order][None]).to(parameter.device)
+        y_context = torch.from_numpy(labels[None]).to(parameter)
+        return NetworkInputs(
+            x_context=x_context, y_context=y_context, x_query=x_query, column_kinds=kinds, num_classes=num_classes
+        )
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng(self.seed)
+
+
+class ICLClassifier(_ICLEstimator, base.ClassifierMixin):
+    """Class probabilities from a classification network.
+
+    Args:
+        network: a pretrained classification network.
+        num_estimators: how many random orders are averaged.
+        seed: of those orders.
+    """
+
+    _kind = LabelKind.CLASSIFICATION
+
+    def fit(self, x: Any, y: Any, *, column_kinds: np.ndarray | None = None) -> Self:
+        """Stores the context: x [N, C] (array or DataFrame; text and category columns become categories), y [N].
+
+        Raises:
+            Failure: TABLE_EMPTY, OVER_LIMIT for too many features or classes.
+        """
+        self.classes_, slots = np.unique(np.asarray(y), return_inverse=True)
+        limit = self.network.config.icl.max_classes
+        if len(self.classes_) > limit:
+            raise Failure(ExitCode.OVER_LIMIT, f"y has {len(self.classes_)} classes and the model takes {limit}: merge some")
+        self._store(x, slots, column_kinds)
+        return self
+
+    @torch.no_grad()
+    def predict_proba(self, x: Any) -> np.ndarray:
+        """Probabilities [M, K] of `classes_`."""
+        queries, generator, num_classes = self._queries(x), self._generator(), len(self.classes_)
+        total = np.zeros((len(queries), num_classes))
+        for _ in range(self.num_estimators):
+            order = generator.permutation(queries.shape[1])
+            slots = generator.permutation(num_classes).astype(np.float32)
+            inputs = self._inputs(queries, order, slots[self._context.y.astype(int)], num_classes)
+            total += self.network(inputs).probabilities()[0].double().cpu().numpy()[:, slots.astype(int)]
+        return total / total.sum(-1, keepdims=True)
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The most probable class of each query [M]."""
+        return self.classes_[self.predict_proba(x).argmax(-1)]
+
+
+class ICLRegressor(_ICLEstimator, base.RegressorMixin):
+    """Predictive means and quantiles from a regression network; arguments as for `ICLClassifier`."""
+
+    _kind = LabelKind.REGRESSION
+
+    def fit(self, x: Any, y: Any, *, column_kinds: np.ndarray | None = None) -> Self:
+        """Stores the context: x [N, C], y [N] finite numbers.
+
+        Raises:
+            Failure: TABLE_EMPTY, TABLE_LABELS, OVER_LIMIT.
+        """
+        try:
+            target = np.asarray(y, np.float64)
+        except ValueError as error:
+            raise Failure(ExitCode.TABLE_LABELS, f"regression targets must be numbers ({error}): convert y") from error
+        if not np.isfinite(target).all():
+            raise Failure(ExitCode.TABLE_LABELS, f"{(~np.isfinite(target)).sum()} targets are not finite: drop those rows")
+        # The network sees targets of mean 0 and deviation 1, so that fp32 holds any unit (year 2000 ± 1, say).
+        self._location, self._scale = float(target.mean()), float(target.std()) or 1.0
+        self._store(x, (target - self._location) / self._scale, column_kinds)
+        return self
+
+    def predict(self, x: Any) -> np.ndarray:
+        """The predictive mean of each query [M]."""
+        return self._average(x, lambda bars: bars.mean()[0])
+
+    def predict_quantiles(self, x: Any, taus: Any) -> np.ndarray:
+        """Predictive quantiles [M, S] at levels taus [S], averaged level by level over the orders."""
+        levels = torch.as_tensor(np.asarray(taus, np.float64))
+        return self._average(x, lambda bars: bars.quantiles(levels)[0])
+
+    @torch.no_grad()
+    def _average(self, x: Any, read: Any) -> np.ndarray:
+        queries, generator = self._queries(x), self._generator()
+        parts: list[Tensor] = []
+        for _ in range(self.num_estimators):
+            order = generator.permutation(queries.shape[1])
+            bars: BarDistribution = self.network(self._inputs(queries, order, self._context.y, 0))
+            parts.append(read(bars))
+        mean = torch.stack(parts).double().mean(0).cpu().numpy()
+        return mean * self._scale + self._location
+
+
+def _columns(x: Any) -> list[np.ndarray]:
+    """The columns of an array or a DataFrame."""
+    if hasattr(x, "columns"):
+        return [np.asarray(x[name]) for name in x.columns]
+    array = np.asarray(x)
+    if array.ndim != 2:
+        raise Failure(ExitCode.TABLE_EMPTY, f"X has shape {array.shape}: give a table of rows and columns")
+    return list(array.T)
+
+
+def _text_levels(column: np.ndarray) -> np.ndarray | None:
+    """The sorted levels of a text column of the context, or None for a column of numbers."""
+    try:
+        column.astype(np.float32)
+    except (TypeError, ValueError):
+        return np.unique([str(value) for value in column if not _missing(value)])
+    return None
+
+
+def _missing(value: Any) -> bool:
+    return value is None or value != value
+
+
+def _coded(column: np.ndarray, levels: np.ndarray | None) -> np.ndarray:
+    """[R] float32: numbers as they are, text as its place among the context's levels; an unseen level follows the last."""
+    if levels is None:
+        return column.astype(np.float32)
+    place = {level: index for index, level in enumerate(levels)}
+    return np.array([np.nan if _missing(v) else place.get(str(v), len(levels)) for v in column], np.float32)

@@ -1,0 +1,183 @@
+"""Batches: a global index to a training batch, as a pure function of (shard set, seed, index). Free of torch.
+
+The content of a batch depends neither on the number of workers nor on what was read before, so a run can stop, grow
+and go on at any index.
+"""
+
+import collections
+
+import numpy as np
+
+from priors.group import TaskGroup
+from priors.shards import ShardSet
+from priors.task import Episode, Task, TaskBatch
+from tools.failure import ExitCode, Failure
+
+_KEPT_GROUPS = 4
+
+
+class BatchPlan:
+    """The order of training.
+
+    One pass over the set is an epoch; every epoch shuffles the slices of all groups anew. Tasks of a batch come from
+    one group, so they share rows and features and nothing is padded. For every task the rows, the features and the
+    class ids (within 0 … K−1) are permuted afresh at every visit; the number of context rows is drawn per batch.
+    Rows are swapped so that every class is in the context where it has room.
+
+    Args:
+        shard_set: where the tasks are.
+        batch_size: tasks of a global batch (over all workers); divides the size of every group.
+        seed: the seed of all permutations.
+        min_share: smallest share of rows that are context.
+        max_share: largest.
+    """
+
+    def __init__(
+        self, shard_set: ShardSet, *, batch_size: int, seed: int, min_share: float = 0.3, max_share: float = 0.9
+    ) -> None:
+        self._set, self._batch_size, self._seed = shard_set, batch_size, seed
+        self._shares = (min_share, max_share)
+        self._slices = _slices(shard_set, batch_size)
+        self._identity = int(shard_set.digest[:16], 16)
+        self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
+        self._groups: collections.OrderedDict[int, TaskGroup] = collections.OrderedDict()
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Batches of one pass over the set."""
+        return len(self._slices)
+
+    def batch(self, index: int, *, rank: int = 0, world_size: int = 1) -> TaskBatch:
+        """The batch at global `index` (any integer ≥ 0), or the part of it that worker `rank` trains on.
+
+        Raises:
+            Failure: BAD_FLAG when `world_size` does not divide the batch size.
+        """
+        if self._batch_size % world_size:
+            mend = f"choose a number of workers that divides {self._batch_size}"
+            raise Failure(ExitCode.BAD_FLAG, f"batch size {self._batch_size} is not a multiple of {world_size} workers: {mend}")
+        epoch, place = divmod(index, len(self._slices))
+        number, start = self._slices[self._epoch_order(epoch)[place]]
+        group = self._group(int(number)).part(int(start), int(start) + self._batch_size)
+        generator = self._generator(2, index)
+        share = generator.uniform(*self._shares)
+        keys = [generator.random((self._batch_size, n), np.float32) for n in (group.rows, group.features, _most(group))]
+        part = self._batch_size // world_size
+        own = slice(rank * part, (rank + 1) * part)
+        rows, features, slots = (key[own] for key in keys)
+        cut = min(max(round(share * group.rows), 1), group.rows - 1)
+        return _arranged(group.part(own.start, own.stop), rows=rows, features=features, slots=slots, cut=cut)
+
+    def _generator(self, purpose: int, index: int) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence([self._seed, self._identity, purpose, index])))
+
+    def _epoch_order(self, epoch: int) -> np.ndarray:
+        if self._order[0] != epoch:
+            self._order = (epoch, self._generator(1, epoch).permutation(len(self._slices)))
+        return self._order[1]
+
+    def _group(self, number: int) -> TaskGroup:
+        group = self._groups.pop(number, None)
+        self._groups[number] = group = group if group is not None else self._set.group(number)
+        if len(self._groups) > _KEPT_GROUPS:
+            self._groups.popitem(last=False)
+        return group
+
+
+def _slices(shard_set: ShardSet, batch_size: int) -> np.ndarray:
+    """[n, 2] group index and first task of every batch-sized slice."""
+    for entry in shard_set.groups:
+        if entry.count % batch_size:
+            mend = f"choose a batch size that divides {entry.count}"
+            raise Failure(ExitCode.BAD_FLAG, f"groups of {entry.count} tasks do not split into batches of {batch_size}: {mend}")
+    pairs = [
+        (number, start)
+        for number, entry in enumerate(shard_set.groups)
+        for start in range(0, entry.count, batch_size)
+    ]
+    return np.array(pairs, np.int64)
+
+
+def _most(group: TaskGroup) -> int:
+    return max(1, int(group.num_classes.max()))
+
+
+def _arranged(group: TaskGroup, *, rows: np.ndarray, features: np.ndarray, slots: np.ndarray, cut: int) -> TaskBatch:
+    """Permutes a group by random keys [B, R], [B, C], [B, K] and cuts it at row `cut`."""
+    count = len(group)
+    row_order, column_order = rows.argsort(1), features.argsort(1)
+    y = np.take_along_axis(group.y, row_order, 1)
+    if group.kind.value == "classification":
+        absent = np.arange(slots.shape[1]) >= group.num_classes[:, None]
+        slot_of = (slots + absent).argsort(1).argsort(1)
+        y = np.take_along_axis(slot_of, y.astype(np.int64), 1).astype(np.float32)
+        for task in range(count):
+            moves = swaps(y[task], cut=cut)
+            y[task, moves[:, 0]], y[task, moves[:, 1]] = y[task, moves[:, 1]], y[task, moves[:, 0]]
+            row_order[task, moves[:, 0]], row_order[task, moves[:, 1]] = (
+                row_order[task, moves[:, 1]],
+                row_order[task, moves[:, 0]],
+            )
+    x = group.x[np.arange(count)[:, None, None], row_order[:, :, None], column_order[:, None, :]]
+    return TaskBatch(
+        x_context=np.ascontiguousarray(x[:, :cut]),
+        y_context=np.ascontiguousarray(y[:, :cut]),
+        x_query=np.ascontiguousarray(x[:, cut:]),
+        y_query=np.ascontiguousarray(y[:, cut:]),
+        context_mask=np.ones((count, cut), bool),
+        query_mask=np.ones((count, group.rows - cut), bool),
+        column_kinds=np.take_along_axis(group.column_kinds, column_order, 1),
+        num_classes=group.num_classes.copy(),
+        kind=group.kind,
+        families=group.families,
+    )
+
+
+def swaps(y: np.ndarray, *, cut: int) -> np.ndarray:
+    """Row exchanges that bring every class of y [R] into the context [:cut], as far as there is room.
+
+    Returns:
+        [s, 2] int64 pairs (context row, query row); empty where nothing is to be done.
+    """
+    counts = np.bincount(y[:cut].astype(np.int64), minlength=int(y.max()) + 1)
+    pairs = []
+    for label in np.flatnonzero(counts == 0):
+        found = np.flatnonzero(y[cut:] == label)
+        spare = [row for row in range(cut - 1, -1, -1) if counts[int(y[row])] > 1 and row not in [p[0] for p in pairs]]
+        if len(found) and spare:
+            pairs.append((spare[0], cut + int(found[0])))
+            counts[int(y[spare[0]])] -= 1
+    return np.array(pairs, np.int64).reshape(-1, 2)
+
+
+def as_episode(task: Task, *, share: float, seed: int) -> Episode:
+    """Cuts a task into context and query: rows permuted, every class in the context where it has room.
+
+    Args:
+        task: the whole table; not changed.
+        share: share of the rows that are context.
+        seed: the seed of the permutation.
+    """
+    order = np.random.default_rng(np.random.SeedSequence([seed, 3])).permutation(len(task.y))
+    cut = min(max(round(share * len(order)), 1), len(order) - 1)
+    if task.num_classes:
+        for a, b in swaps(task.y[order], cut=cut):
+            order[a], order[b] = order[b], order[a]
+    fields = {name: getattr(task, name) for name in task.__dataclass_fields__}
+    return Episode(task=Task(**{**fields, "x": task.x[order], "y": task.y[order]}), num_context=cut)
+
+
+def episodes(shard_set: ShardSet, *, count: int, seed: int, share: float = 0.5) -> list[Episode]:
+    """`count` episodes of a shard set, spread over its groups; a pure function of (set, count, seed, share)."""
+    generator = np.random.default_rng(np.random.SeedSequence([seed, int(shard_set.digest[:16], 16), 4]))
+    total = np.cumsum([entry.count for entry in shard_set.groups])
+    if count > total[-1]:
+        mend = f"ask for {total[-1]} or fewer"
+        raise Failure(ExitCode.BAD_FLAG, f"{count} episodes were asked of a shard set of {total[-1]} tasks: {mend}")
+    out = []
+    for place in np.sort(generator.choice(total[-1], count, replace=False)):
+        number = int(np.searchsorted(total, place, side="right"))
+        group = shard_set.group(number)
+        index = int(place - (total[number - 1] if number else 0))
+        out.append(as_episode(group.task(index), share=share, seed=seed + int(place)))
+    return out

@@ -1,0 +1,24 @@
+"""A draft: what a family hands on. Columns without blemishes, and what the target is made of."""
+
+import dataclasses
+
+import torch
+
+from priors.columns import Columns
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Draft:
+    """B tasks before their targets are cut or scaled.
+
+    Args:
+        columns: the features.
+        scores: [B, S, R] latent targets, mean 0 and variance 1 over the rows; the first is the main one.
+        classes: [B, R] int64, classes that the family fixed itself; a task whose first is −1 is cut from `scores`.
+        facts: sampled parameters worth keeping, name → [B] tensor.
+    """
+
+    columns: Columns
+    scores: torch.Tensor
+    classes: torch.Tensor
+    facts: dict[str, torch.Tensor]

@@ -1,0 +1,91 @@
+"""Random draws for whole batches of tasks from one explicit generator, and the tensor moves that families share.
+
+Families work on tensors laid out `[B, C, R]` (rows last), so that one column of one task is contiguous and different
+columns of different tasks can be treated differently by indexing the flat list of B·C columns.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+Shape = Sequence[int]
+
+
+class Draws:
+    """A seeded source of random tensors.
+
+    Args:
+        seed: 0 … 2^63 − 1; equal seeds give equal tensors on machines with the same CPU features.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def uniform(self, shape: Shape, *, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
+        """Uniform on [low, high)."""
+        return torch.rand(tuple(shape), generator=self.generator).mul_(high - low).add_(low)
+
+    def log_uniform(self, shape: Shape, *, low: float, high: float) -> torch.Tensor:
+        """exp of a uniform between log low and log high."""
+        return self.uniform(shape, low=math.log(low), high=math.log(high)).exp_()
+
+    def normal(self, shape: Shape) -> torch.Tensor:
+        """Standard normal."""
+        return torch.randn(tuple(shape), generator=self.generator)
+
+    def integers(self, shape: Shape, *, low: int, high: int) -> torch.Tensor:
+        """int64, uniform on low … high, both included."""
+        return torch.randint(low, high + 1, tuple(shape), generator=self.generator)
+
+    def happens(self, shape: Shape, *, share: float) -> torch.Tensor:
+        """bool, True with probability `share`."""
+        return torch.rand(tuple(shape), generator=self.generator) < share
+
+    def choice(self, shape: Shape, *, weights: Sequence[float]) -> torch.Tensor:
+        """int64 indices into `weights`, drawn in proportion to them."""
+        bounds = torch.tensor(weights, dtype=torch.float64).cumsum(0)
+        spots = torch.rand(tuple(shape), generator=self.generator, dtype=torch.float64) * bounds[-1]
+        return torch.searchsorted(bounds, spots, right=True).clamp_(max=len(weights) - 1)
+
+    def pick(self, scores: torch.Tensor, *, count: int) -> torch.Tensor:
+        """`count` distinct indices per row of `scores` [..., n], in proportion to exp(score) (Gumbel top-k)."""
+        noise = -torch.log(-torch.log(torch.rand(scores.shape, generator=self.generator).clamp_(1e-9, 1 - 1e-7)))
+        return (scores + noise).topk(count, dim=-1).indices
+
+    def counts(self, shape: Shape, *, low: int, high: torch.Tensor | int) -> torch.Tensor:
+        """int64 on low … high (a tensor may give each its own bound), log-uniform: small numbers are common."""
+        top = torch.as_tensor(high, dtype=torch.float32).clamp(min=low)
+        spread = (top + 1) / low
+        return (low * spread ** self.uniform(shape)).floor().long().minimum(top.long())
+
+
+def standardised(values: torch.Tensor) -> torch.Tensor:
+    """Mean 0 and variance 1 over the last axis (the rows); a constant becomes 0.
+
+    Rows stay exchangeable: the statistic treats all rows alike, so any split of them into context and query is fair.
+    """
+    centred = values - values.mean(-1, keepdim=True)
+    return centred / centred.square().mean(-1, keepdim=True).add(1e-12).sqrt()
+
+
+def below(counts: torch.Tensor, *, size: int) -> torch.Tensor:
+    """bool [..., size]: True at positions smaller than `counts` [...]."""
+    return torch.arange(size) < counts.unsqueeze(-1)
+
+
+def apply_by_code(
+    values: torch.Tensor, codes: torch.Tensor, functions: Sequence[Callable[[torch.Tensor], torch.Tensor]]
+) -> torch.Tensor:
+    """Applies functions[codes[i]] to values[i] for every i.
+
+    Args:
+        values: [n, R]; changed in place.
+        codes: [n] int64.
+        functions: each maps [m, R] to [m, R].
+    """
+    for code, function in enumerate(functions):
+        chosen = (codes == code).nonzero().squeeze(-1)
+        if len(chosen):
+            values[chosen] = function(values[chosen])
+    return values

@@ -1,0 +1,160 @@
+"""The prior: a weighted mixture of families, and the one function that turns a seed into tasks."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import torch
+import tyro
+
+from priors.causes import CauseConfig
+from priors.columns import ColumnConfig, blemish
+from priors.draft import Draft
+from priors.draws import Draws
+from priors.forest import ForestConfig, sample_forest
+from priors.group import TaskGroup
+from priors.rules import RuleConfig, sample_rules
+from priors.structural import StructuralConfig, sample_structural
+from priors.targets import TargetConfig, classify, draw_noise, regress
+from priors.task import TaskKind
+
+FAMILIES = ("structural", "forest", "rules")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PriorConfig:
+    """Everything that tasks are drawn from."""
+
+    kind: tyro.conf.EnumChoicesFromValues[TaskKind] = TaskKind.CLASSIFICATION
+    """What is predicted: classification or regression."""
+    min_rows: int = 64
+    """Fewest rows of a task (context and query together)."""
+    max_rows: int = 256
+    """Most rows of a task."""
+    row_step: int = 32
+    """Rows are a multiple of this."""
+    min_features: int = 2
+    """Fewest columns of a task."""
+    max_features: int = 24
+    """Most columns of a task."""
+    structural_weight: float = 0.55
+    """Weight of MLP structural causal models."""
+    forest_weight: float = 0.3
+    """Weight of oblivious trees."""
+    rules_weight: float = 0.15
+    """Weight of exact rules."""
+    causes: CauseConfig = CauseConfig()
+    """How raw columns depend on each other."""
+    columns: ColumnConfig = ColumnConfig()
+    """How they are written down."""
+    targets: TargetConfig = TargetConfig()
+    """How targets are cut, scaled and disturbed."""
+    structural: StructuralConfig = StructuralConfig()
+    """MLP structural causal models."""
+    forest: ForestConfig = ForestConfig()
+    """Oblivious trees."""
+    rules: RuleConfig = RuleConfig()
+    """Exact rules."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupShape:
+    """Args: rows and features of every task in a group."""
+
+    rows: int
+    features: int
+
+
+def draw_shape(config: PriorConfig, *, seed: int) -> GroupShape:
+    """Draws rows (uniform over the multiples of `row_step`) and features (log-uniform) of a group."""
+    generator = np.random.default_rng(np.random.SeedSequence([seed, 1]))
+    steps = np.arange(math.ceil(config.min_rows / config.row_step), config.max_rows // config.row_step + 1)
+    low, high = math.log(config.min_features), math.log(config.max_features + 1)
+    features = int(math.exp(generator.uniform(low, high)))
+    rows = int(generator.choice(steps)) * config.row_step
+    return GroupShape(rows=rows, features=min(max(features, config.min_features), config.max_features))
+
+
+def sample_group(config: PriorConfig, *, seed: int, rows: int, features: int, count: int) -> TaskGroup:
+    """Draws `count` tasks of one shape: a pure function of its arguments, on one torch thread.
+
+    Args:
+        config: the prior.
+        seed: 0 … 2^63 − 1.
+        rows: R of every task.
+        features: C of every task.
+        count: B.
+
+    Returns:
+        The group, families mixed in random order; each task's parameters hold what was sampled and realised.
+    """
+    draws = Draws(seed)
+    weights = (config.structural_weight, config.forest_weight, config.rules_weight)
+    family = draws.choice((count,), weights=weights)
+    x, y, kinds, levels = [], [], [], []
+    classes, notes, order = [], [], []
+    for code, name in enumerate(FAMILIES):
+        chosen = (family == code).nonzero().squeeze(-1)
+        if not len(chosen):
+            continue
+        draft = _sample(draws, config, name=name, count=len(chosen), rows=rows, features=features)
+        noise = draw_noise(draws, config.targets, count=len(chosen))
+        if name == "rules":
+            noise = noise * draws.happens((len(chosen),), share=0.5)
+        labels, number = _labels(draws, config, draft=draft, noise=noise)
+        x.append(blemish(draws, config.columns, draft.columns).transpose(1, 2))
+        y.append(labels)
+        kinds.append(draft.columns.kinds)
+        levels.append(draft.columns.levels)
+        classes.append(number)
+        notes += _notes(draft, noise=noise, x=x[-1], y=y[-1], number=number)
+        order.append(chosen)
+    place = torch.cat(order).argsort()
+    return TaskGroup(
+        x=torch.cat(x)[place].numpy(),
+        y=torch.cat(y)[place].numpy(),
+        column_kinds=torch.cat(kinds)[place].numpy(),
+        level_counts=torch.cat(levels)[place].int().numpy(),
+        num_classes=torch.cat(classes)[place].int().numpy(),
+        families=tuple(FAMILIES[code] for code in family.tolist()),
+        seeds=np.full(count, seed, np.int64),
+        parameters=tuple(
+            json.dumps({**notes[i], "position": position}, sort_keys=True) for position, i in enumerate(place.tolist())
+        ),
+        kind=config.kind,
+    )
+
+
+def _sample(draws: Draws, config: PriorConfig, *, name: str, count: int, rows: int, features: int) -> Draft:
+    shape = {"count": count, "rows": rows, "features": features, "causes": config.causes, "columns": config.columns}
+    if name == "structural":
+        return sample_structural(draws, config.structural, kind=config.kind, **shape)
+    if name == "forest":
+        return sample_forest(draws, config.forest, **shape)
+    return sample_rules(draws, config.rules, **shape)
+
+
+def _labels(
+    draws: Draws, config: PriorConfig, *, draft: Draft, noise: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """y [B, R] float32 and K [B]."""
+    if config.kind is TaskKind.REGRESSION:
+        y = regress(draws, config.targets, scores=draft.scores, noise=noise)
+        return y, torch.zeros(len(y), dtype=torch.int64)
+    y, number = classify(draws, config.targets, scores=draft.scores, fixed=draft.classes, noise=noise)
+    return y.float(), number
+
+
+def _notes(
+    draft: Draft, *, noise: torch.Tensor, x: torch.Tensor, y: torch.Tensor, number: torch.Tensor
+) -> list[dict[str, float]]:
+    """Per task: what was sampled, and what came out (largest class share, share of missing cells)."""
+    facts = {**draft.facts, "noise": noise, "missing": x.isnan().float().mean((1, 2))}
+    if int(number.max()):
+        sizes = torch.zeros((len(y), int(number.max()))).scatter_add_(1, y.long(), torch.ones_like(y))
+        facts["largest_class"] = sizes.amax(-1) / y.shape[1]
+    listed = {name: values.float().tolist() for name, values in facts.items()}
+    return [
+        {name: round(values[i], 4) for name, values in listed.items() if math.isfinite(values[i])} for i in range(len(y))
+    ]

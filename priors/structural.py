@@ -1,0 +1,240 @@
+"""Structural causal models with MLP mechanisms: smooth tables, from nearly linear to strongly interacting.
+
+Three ways in which real tables come about, batched over tasks with different graphs, widths, depths and mechanisms:
+
+- direct: the features are causes and the target follows from them (a price from the properties of a house);
+- hidden: features and target are nodes of one network that starts from a few unseen causes (measurements of a patient);
+- clusters: the class comes first and the features follow from it (species, digits); classification only.
+"""
+
+import dataclasses
+
+import torch
+
+from priors.causes import CauseConfig, draw_causes
+from priors.columns import ColumnConfig, draw_columns
+from priors.draft import Draft
+from priors.draws import Draws, apply_by_code, below, standardised
+from priors.task import TaskKind
+
+NUM_SCORES = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StructuralConfig:
+    """Networks that make tables."""
+
+    direct_share: float = 0.5
+    """Share of tasks whose features are the causes of the target."""
+    cluster_share: float = 0.5
+    """Share of the other classification tasks in which the class causes the features."""
+    linear_share: float = 0.3
+    """Share of direct tasks whose main score is linear in the features' signals."""
+    blended_share: float = 0.4
+    """Share of direct tasks whose main score adds a linear and a non-linear part."""
+    max_depth: int = 4
+    """Most layers of a network."""
+    max_width: int = 24
+    """Most nodes in a layer (hidden networks are wider where many features are asked for)."""
+    product_share: float = 0.3
+    """Share of tasks with product nodes (interactions)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Trace:
+    """Args: nodes, a list of [B, H, R]; last [B, H, R], the deepest layer of each task; depth [B]."""
+
+    nodes: list[torch.Tensor]
+    last: torch.Tensor
+    depth: torch.Tensor
+
+
+def sample_structural(
+    draws: Draws,
+    config: StructuralConfig,
+    *,
+    count: int,
+    rows: int,
+    features: int,
+    kind: TaskKind,
+    causes: CauseConfig,
+    columns: ColumnConfig,
+) -> Draft:
+    """Draws `count` tasks; the mode of each is in its facts (0 direct, 1 hidden, 2 clusters)."""
+    direct = int((draws.uniform((count,)) < config.direct_share).sum())
+    parts = []
+    if direct:
+        parts.append(_direct(draws, config, count=direct, rows=rows, features=features, causes=causes, columns=columns))
+    if count > direct:
+        rest = count - direct
+        parts.append(_hidden(draws, config, count=rest, rows=rows, features=features, kind=kind, columns=columns))
+    return join(parts)
+
+
+def join(parts: list[Draft]) -> Draft:
+    """Puts drafts of the same shape one behind the other; facts that one lacks are NaN."""
+    names = sorted({name for part in parts for name in part.facts})
+    facts = {
+        name: torch.cat([part.facts.get(name, torch.full((len(part.scores),), torch.nan)).float() for part in parts])
+        for name in names
+    }
+    table = [part.columns for part in parts]
+    fields = [field.name for field in dataclasses.fields(table[0])]
+    return Draft(
+        columns=type(table[0])(**{name: torch.cat([getattr(part, name) for part in table]) for name in fields}),
+        scores=torch.cat([part.scores for part in parts]),
+        classes=torch.cat([part.classes for part in parts]),
+        facts=facts,
+    )
+
+
+def _direct(
+    draws: Draws,
+    config: StructuralConfig,
+    *,
+    count: int,
+    rows: int,
+    features: int,
+    causes: CauseConfig,
+    columns: ColumnConfig,
+) -> Draft:
+    """Features are causes; some are irrelevant; the target's scores are linear, non-linear, or both."""
+    table = draw_columns(draws, columns, draw_causes(draws, causes, count=count, causes=features, rows=rows))
+    relevant = draws.counts((count,), low=1, high=features)
+    relevant = torch.where(draws.happens((count,), share=0.4), features, relevant)
+    chosen = draws.uniform((count, features)).argsort(-1).argsort(-1) < relevant.unsqueeze(-1)
+    importance = (draws.normal((count, features)) * draws.uniform((count, 1), high=1.5)).exp() * chosen
+    inputs = table.signal * importance.unsqueeze(-1)
+    linear = standardised(draws.normal((count, NUM_SCORES, features)) @ inputs)
+    trace = _propagate(draws, config, inputs / importance.square().mean(-1).sqrt().view(-1, 1, 1), width=config.max_width)
+    width = trace.last.shape[1]
+    sparse = draws.uniform((count, NUM_SCORES, width)) < draws.uniform((count, 1, 1), low=0.15, high=1.0)
+    bent = standardised((draws.normal((count, NUM_SCORES, width)) * sparse) @ trace.last)
+    plain = 1 - config.linear_share - config.blended_share
+    form = draws.choice((count,), weights=(config.linear_share, config.blended_share, plain))
+    blend = torch.where(form == 0, 1.0, torch.where(form == 1, draws.uniform((count,), low=0.3, high=0.95), 0.0))
+    blend = blend.view(-1, 1, 1)
+    facts = {
+        "mode": torch.zeros(count),
+        "depth": torch.where(form == 0, 0, trace.depth),
+        "relevant": chosen.sum(-1),
+        "linear_part": blend.flatten(),
+    }
+    scores = standardised(blend * linear + (1 - blend) * bent)
+    return Draft(columns=table, scores=scores, classes=torch.full((count, rows), -1), facts=facts)
+
+
+def _hidden(
+    draws: Draws,
+    config: StructuralConfig,
+    *,
+    count: int,
+    rows: int,
+    features: int,
+    kind: TaskKind,
+    columns: ColumnConfig,
+) -> Draft:
+    """Features and scores are nodes of a network; with clusters, the causes are drawn around a centre per class."""
+    most = max(10, min(24, features // 2))
+    number = draws.counts((count,), low=1, high=most)
+    cause_config = CauseConfig(duplicate_share=0.0, independent_share=0.5)
+    roots = draw_causes(draws, cause_config, count=count, causes=most, rows=rows)
+    share = config.cluster_share if kind is TaskKind.CLASSIFICATION else 0.0
+    clustered = draws.happens((count,), share=share)
+    centred, member = _around_centres(draws, roots)
+    roots = torch.where(clustered.view(-1, 1, 1), centred, roots) * below(number, size=most).unsqueeze(-1)
+    classes = torch.where(clustered.unsqueeze(-1), member, -1)
+    width = max(12, -(-(features + 2 * NUM_SCORES) // 2))
+    trace = _propagate(draws, config, roots, width=width)
+    pool = torch.cat([roots, *trace.nodes], dim=1)
+    layer = torch.cat([torch.zeros(most), *(torch.full((width,), float(i + 1)) for i in range(len(trace.nodes)))])
+    legal = (layer <= trace.depth.unsqueeze(-1)) & ((layer > 0) | (torch.arange(len(layer)) < number.unsqueeze(-1)))
+    shallow = draws.normal((count, 1)) * 0.7  # some tasks show early nodes, some late ones
+    picked = draws.pick((layer * shallow).masked_fill(~legal, -1e9), count=features + NUM_SCORES)
+    shuffled = picked.gather(1, draws.uniform(picked.shape).argsort(-1))
+    nodes = pool.gather(1, shuffled.unsqueeze(-1).expand(-1, -1, rows))
+    raw, scores = nodes[:, NUM_SCORES:], nodes[:, :NUM_SCORES]
+    irrelevant = draws.uniform((count, features)) < draws.uniform((count, 1), low=-0.6, high=0.6)
+    raw = torch.where(irrelevant.unsqueeze(-1), draws.normal(raw.shape), raw)
+    facts = {
+        "mode": torch.where(clustered, 2, 1),
+        "depth": trace.depth,
+        "relevant": (~irrelevant).sum(-1),
+        "roots": number,
+    }
+    return Draft(columns=draw_columns(draws, columns, raw), scores=scores, classes=classes, facts=facts)
+
+
+def _around_centres(draws: Draws, roots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draws a class per row and moves the row's causes to one of the class's centres: [B, D, R] and [B, R]."""
+    count, size, rows = roots.shape
+    clusters = 20
+    classes = torch.where(draws.happens((count,), share=0.35), 2, draws.counts((count,), low=2, high=10))
+    per_class = draws.choice((count,), weights=(5, 2, 1)) + 1
+    number = (classes * per_class).clamp(max=clusters)
+    weights = (draws.normal((count, clusters)) * draws.uniform((count, 1), high=0.8)).exp() * below(number, size=clusters)
+    cluster = torch.multinomial(weights, rows, replacement=True, generator=draws.generator)
+    centres = draws.normal((count, size, clusters)) * draws.log_uniform((count, 1, 1), low=0.6, high=4.0)
+    moved = roots + centres.gather(2, cluster.unsqueeze(1).expand(-1, size, -1))
+    return standardised(moved), cluster % classes.unsqueeze(-1)
+
+
+def _propagate(draws: Draws, config: StructuralConfig, inputs: torch.Tensor, *, width: int) -> _Trace:
+    """Runs inputs [B, D, R] through up to `max_depth` random layers; each task stops at its own depth."""
+    count = len(inputs)
+    depth = draws.counts((count,), low=1, high=config.max_depth)
+    single = draws.happens((count, 1), share=0.4)
+    palette = torch.where(single, draws.normal((count, len(_ACTIVATIONS))) * 50, draws.normal((count, len(_ACTIVATIONS))) * 2)
+    gain = draws.log_uniform((count, 1, 1), low=0.4, high=2.5)
+    density = draws.choice((count, 1, 1), weights=(3, 3, 4))
+    density = torch.where(density == 0, 0.0, torch.where(density == 1, draws.uniform((count, 1, 1), high=0.4), 1.0))
+    noise = draws.log_uniform((count, 1, 1), low=0.01, high=0.8) * ~draws.happens((count, 1, 1), share=0.3)
+    products = draws.uniform((count, 1), high=0.5) * draws.happens((count, 1), share=config.product_share)
+    nodes, last = [], inputs
+    for layer in range(int(depth.max())):
+        weights = _weights(draws, count=count, width=width, parents=last.shape[1], density=density)
+        pre = standardised(weights @ last) * gain + draws.normal((count, width, 1)) * 0.5
+        fresh = _activated(draws, pre, palette=palette, products=products)
+        fresh = fresh + noise * draws.normal(fresh.shape) if layer else fresh
+        fresh = standardised(fresh)
+        nodes.append(fresh)
+        last = fresh if layer == 0 else torch.where((depth > layer).view(-1, 1, 1), fresh, last)
+    return _Trace(nodes=nodes, last=last, depth=depth)
+
+
+def _weights(draws: Draws, *, count: int, width: int, parents: int, density: torch.Tensor) -> torch.Tensor:
+    """[B, H, D] random weights; a node has at least one parent, and others with probability `density`."""
+    keys = draws.uniform((count, width, parents))
+    linked = (keys <= keys.amin(-1, keepdim=True)) | (draws.uniform(keys.shape) < density)
+    return draws.normal((count, width, parents)) * linked
+
+
+def _activated(draws: Draws, pre: torch.Tensor, *, palette: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
+    """Applies to each node an activation from its task's palette [B, A]; some nodes are products of two."""
+    count, width, rows = pre.shape
+    noise = -torch.log(-torch.log(draws.uniform((count, width, len(_ACTIVATIONS))).clamp_(1e-9, 1 - 1e-7)))
+    codes = (palette.unsqueeze(1) + noise).argmax(-1)
+    partner = pre.roll(1, dims=1)
+    out = apply_by_code(pre.clone().view(count * width, rows), codes.view(-1), _ACTIVATIONS).view(pre.shape)
+    multiplied = (draws.uniform((count, width)) < products).view(-1).nonzero().squeeze(-1)
+    if len(multiplied):
+        out.view(-1, rows)[multiplied] *= partner.reshape(-1, rows)[multiplied]
+    return out
+
+
+_ACTIVATIONS = (
+    lambda z: z,
+    torch.tanh,
+    torch.relu,
+    torch.abs,
+    torch.square,
+    torch.sin,
+    lambda z: torch.sin(3 * z),
+    lambda z: torch.exp(-z * z),
+    torch.sign,
+    lambda z: torch.nn.functional.leaky_relu(z, 0.3),
+    torch.nn.functional.softplus,
+    lambda z: torch.sign(z) * z.abs().sqrt(),
+    torch.round,
+    lambda z: torch.exp(z.clamp(max=3.0)),
+)

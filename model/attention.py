@@ -13,6 +13,8 @@ from torch.nn import functional as F
 
 # Above this many logits per call the fused kernel is used, which never holds them all at once.
 _EXPLICIT_LOGITS = 1 << 26
+# The fused kernels put the batch on a CUDA grid axis of at most this size.
+_FUSED_BATCH = (1 << 16) - 1
 
 
 class Norm(enum.StrEnum):
@@ -27,29 +29,70 @@ def make_norm(kind: Norm, width: int) -> nn.Module:
     return nn.LayerNorm(width) if kind is Norm.LAYER else nn.RMSNorm(width, eps=1e-6)
 
 
-def attention_weights(query: Tensor, key: Tensor, *, bias: Tensor | None = None) -> Tensor:
-    """softmax(q·k / √D_h + bias) over the keys (Vaswani et al. 2017, equation 1).
+def at_least_fp32(x: Tensor) -> Tensor:
+    """x in fp32, or as it is where it is wider: softmaxes, statistics and losses are never taken in bf16."""
+    return x.float() if x.dtype.itemsize < 4 else x
+
+
+def scaled_logits(query: Tensor, key: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """q·k / (√D_h · temperature) [..., L, S]: of variance 1 for independent unit-variance entries (seed 1.1)."""
+    return (query * (1.0 / (math.sqrt(query.shape[-1]) * temperature))) @ key.transpose(-1, -2)
+
+
+def attention_weights(query: Tensor, key: Tensor, *, bias: Tensor | None = None, temperature: float = 1.0) -> Tensor:
+    """softmax(q·k / (√D_h · temperature) + bias) over the keys (Vaswani et al. 2017, equation 1, at temperature 1).
 
     Args:
         query: [..., L, D_h].
         key: [..., S, D_h].
         bias: broadcastable to [..., L, S]; 0 where a key is visible and minus infinity where it is not.
+        temperature: divides the logits; small is sharp.
 
     Returns:
-        [..., L, S]; a forbidden key has weight exactly 0. Every row needs at least one visible key.
+        [..., L, S]; a forbidden key has weight exactly 0, so a row that sees no key at all has weights of 0.
     """
-    logits = (query * (1.0 / math.sqrt(query.shape[-1]))) @ key.transpose(-1, -2)
-    if bias is not None:
-        logits = logits + bias.to(logits.dtype)
-    return torch.softmax(logits, dim=-1)
+    logits = scaled_logits(query, key, temperature=temperature)
+    if bias is None:
+        return torch.softmax(logits, dim=-1)
+    bias, blind = _open_blind_rows(bias)
+    return torch.softmax(logits + bias.to(logits.dtype), dim=-1).masked_fill(blind, 0.0)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | None = None) -> Tensor:
     """Attention output [..., L, D_h]; arguments as in `attention_weights`, `value` [..., S, D_h]."""
     if query.shape[:-1].numel() * key.shape[-2] > _EXPLICIT_LOGITS or query.is_cuda:
-        bias = None if bias is None else bias.to(query.dtype)
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        return _attend_fused(query, key, value, bias=bias)
     return attention_weights(query, key, bias=bias) @ value
+
+
+def _attend_fused(query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | None) -> Tensor:
+    """`attend` by the fused kernels, which want four dimensions: the leading ones are folded into one."""
+    leading = query.shape[:-3]
+    blind = None
+    if bias is not None:
+        bias, blind = _open_blind_rows(bias)
+        bias = bias.to(query.dtype).expand(*leading, *bias.shape[-3:]).reshape(-1, *bias.shape[-3:])
+    parts = [part.reshape(-1, *part.shape[-3:]) for part in (query, key, value)]
+    rows = range(0, len(parts[0]), _FUSED_BATCH)
+    outputs = [
+        F.scaled_dot_product_attention(
+            *(part[row : row + _FUSED_BATCH] for part in parts),
+            attn_mask=None if bias is None else bias[row : row + _FUSED_BATCH],
+        )
+        for row in rows
+    ]
+    output = (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unflatten(0, leading)
+    return output if blind is None else output.masked_fill(blind, 0.0)
+
+
+def _open_blind_rows(bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of `bias` that hide every key (tables that are all padding) opened, and where they are [..., L or 1, 1].
+
+    A softmax over nothing is NaN, and so is its gradient even where the result is thrown away. Callers set the opened
+    rows to 0 afterwards, so no forbidden key is ever read.
+    """
+    blind = bias.isneginf().all(-1, keepdim=True)
+    return bias.masked_fill(blind, 0.0), blind
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:

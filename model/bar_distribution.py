@@ -7,12 +7,21 @@ their mass inside the outer bucket's width, as TabPFN-3's do.
 """
 
 import dataclasses
+import enum
 import math
 
 import torch
 from torch import Tensor
 
+from tools.failure import ExitCode, Failure
+
 _HALF_NORMAL_MEDIAN = 0.6744897501960817  # of |Z|, Z standard normal
+
+
+class OutOfRange(enum.StrEnum):
+    """What happens to targets beyond the finite borders."""
+
+    HALF_NORMAL = "half_normal"  # the outer buckets are half-normal tails: no target is clipped or refused
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -25,10 +34,18 @@ class BucketConfig:
     """Outermost finite borders are at ± this; beyond them the half-normal tails go on."""
     inner_width: float = 0.02
     """Width of the two central buckets; widths grow outwards by a sinh spacing."""
+    out_of_range: OutOfRange = OutOfRange.HALF_NORMAL
+    """Policy for targets beyond ± border."""
 
 
 def bucket_borders(config: BucketConfig) -> Tensor:
-    """[Q + 1] fp64 strictly ascending borders t_i = c·sinh(a·u_i), u uniform on [-1, 1]."""
+    """[Q + 1] fp64 strictly ascending borders t_i = c·sinh(a·u_i), u uniform on [-1, 1].
+
+    Raises:
+        Failure: BAD_FLAG for fewer than two buckets: each tail needs its own.
+    """
+    if config.num_buckets < 2:
+        raise Failure(ExitCode.BAD_FLAG, f"buckets.num_buckets is {config.num_buckets}: give 2 or more")
     u = torch.linspace(-1.0, 1.0, config.num_buckets + 1, dtype=torch.float64)
     step = 2.0 / config.num_buckets
     low, high = 1e-6, 40.0
@@ -96,7 +113,7 @@ class BarDistribution:
         bucket = (torch.searchsorted(self.borders, t, right=True) - 1).clamp(0, last)
         sigma_low, sigma_high = self._tail_sigmas()
         bars = (t - self.borders[bucket]) / self.borders.diff()[bucket]
-        low = 1 - torch.erf(((self.borders[1] - t) / sigma_low).clamp_min(0) / math.sqrt(2))
+        low = torch.erfc(((self.borders[1] - t) / sigma_low).clamp_min(0) / math.sqrt(2))
         high = torch.erf(((t - self.borders[-2]) / sigma_high).clamp_min(0) / math.sqrt(2))
         share = torch.where(bucket == 0, low, torch.where(bucket == last, high, bars))
         return below.gather(-1, bucket) + mass.gather(-1, bucket) * share
@@ -106,13 +123,14 @@ class BarDistribution:
         below, mass = self._cumulative()
         last = len(self.borders) - 2
         taus = taus.to(mass.dtype).expand(*mass.shape[:2], -1).contiguous()
-        bucket = (torch.searchsorted(below.contiguous(), taus, right=True) - 1).clamp(0, last)
+        bucket = (torch.searchsorted(below, taus, right=True) - 1).clamp(0, last)
         share = (taus - below.gather(-1, bucket)) / mass.gather(-1, bucket).clamp_min(torch.finfo(mass.dtype).tiny)
-        share = share.clamp(1e-12, 1 - 1e-12)
+        limits = torch.finfo(mass.dtype)
+        share = share.clamp(limits.tiny, 1 - limits.eps)
         sigma_low, sigma_high = self._tail_sigmas()
         bars = self.borders[bucket] + share * self.borders.diff()[bucket]
-        low = self.borders[1] - sigma_low * math.sqrt(2) * torch.erfinv(1 - share)
-        high = self.borders[-2] + sigma_high * math.sqrt(2) * torch.erfinv(share)
+        low = self.borders[1] + sigma_low * torch.special.ndtri(0.5 * share)
+        high = self.borders[-2] - sigma_high * torch.special.ndtri(0.5 * (1 - share))
         t = torch.where(bucket == 0, low, torch.where(bucket == last, high, bars))
         return t * self.scale[..., None] + self.location[..., None]
 
@@ -120,7 +138,8 @@ class BarDistribution:
         """Mass below each bucket and in it, both [B, M, Q] in the borders' precision."""
         mass = self.log_mass.to(self.borders.dtype).exp()
         mass = mass / mass.sum(-1, keepdim=True)
-        return mass.cumsum(-1) - mass, mass
+        below = torch.cat([torch.zeros_like(mass[..., :1]), mass.cumsum(-1)[..., :-1]], dim=-1)
+        return below, mass
 
 
 def _log_half_normal(z: Tensor) -> Tensor:

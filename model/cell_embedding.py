@@ -2,7 +2,7 @@
 
 `CellFeatures` is the only place where table values are normalised, and it takes statistics from context rows alone.
 NaN and ±inf are legal everywhere. A category is never a z-scored code: its features are a fixed signature of its code,
-how often the context holds it, and whether the context has it at all.
+how often the context holds it, and whether the context has it at all. Signatures repeat after 256 codes.
 """
 
 import dataclasses
@@ -26,8 +26,9 @@ class ContextStatistics:
     """What normalisation knows of the columns: everything here comes from context rows.
 
     Args:
-        mean: [B, 1, C] of the finite values.
-        inverse_scale: [B, 1, C] one over the standard deviation; 0 for a constant or empty column.
+        mean: [B, 1, C] of the finite values; 0 for a column that has none.
+        inverse_scale: [B, 1, C] one over the standard deviation; 0 for a column that is constant (to 1e-6 of its
+            largest magnitude) or has no finite value.
         sorted_values: [B, C, N] ascending, +inf beyond the finite ones.
         num_finite: [B, C, 1] how many finite values the column has.
         num_rows: [B, 1, 1] how many context rows are real.
@@ -48,14 +49,14 @@ def context_statistics(x_context: Tensor, context_mask: Tensor) -> ContextStatis
     # Squares of large values overflow fp32, so moments are taken after division by the largest magnitude.
     largest = value.abs().amax(1, keepdim=True).clamp_min(torch.finfo(value.dtype).tiny)
     scaled = value / largest
-    mean = scaled.sum(1, keepdim=True) / count.clamp_min(1)
+    mean = (scaled.sum(1, keepdim=True) / count.clamp_min(1)).clamp(-1.0, 1.0)
     variance = (torch.where(finite, scaled - mean, 0.0) ** 2).sum(1, keepdim=True) / count.clamp_min(1)
     spread = variance.sqrt()
-    inverse = torch.where(spread > 1e-6, 1.0 / spread.clamp_min(1e-6), 0.0)
+    inverse = torch.where(spread > 1e-6, 1.0 / spread.clamp_min(1e-6), 0.0) / largest
     ordered = torch.where(finite, x_context, torch.inf).transpose(1, 2).contiguous().sort(-1).values
     return ContextStatistics(
         mean=mean * largest,
-        inverse_scale=inverse / largest,
+        inverse_scale=inverse.clamp_max(torch.finfo(value.dtype).max),
         sorted_values=ordered,
         num_finite=count.transpose(1, 2),
         num_rows=context_mask.sum(1)[:, None, None],
@@ -69,14 +70,15 @@ class CellFeatures(nn.Module):
         super().__init__()
         generator = torch.Generator().manual_seed(0)
         signatures = torch.randn(_NUM_SIGNATURES, _SIGNATURE_WIDTH, generator=generator)
-        self.register_buffer("signatures", signatures, persistent=False)
+        self.register_buffer("signatures", signatures)
 
     @torch.no_grad()
     def forward(self, x: Tensor, column_kinds: Tensor, statistics: ContextStatistics) -> Tensor:
         """Measures x [B, T, C] (context, query or both) against the context statistics."""
         finite = torch.isfinite(x)
         value = torch.where(finite, x, statistics.mean)
-        z = _soft_clip((value - statistics.mean) * statistics.inverse_scale)
+        varies = statistics.inverse_scale > 0  # the difference may overflow to infinity, and infinity · 0 is NaN
+        z = torch.where(varies, _soft_clip((value - statistics.mean) * statistics.inverse_scale), 0.0)
         rank, share = _midrank(value, statistics)
         category = (column_kinds == CATEGORY)[:, None, :] & finite
         number = finite & ~category
@@ -84,10 +86,11 @@ class CellFeatures(nn.Module):
         angles_z = [torch.pi * frequency * z for frequency in _VALUE_FREQUENCIES]
         angles_rank = [torch.pi * 2.0**octave * rank for octave in range(_RANK_OCTAVES)]
         waves = [wave(angle) * number for angle in angles_z + angles_rank for wave in (torch.sin, torch.cos)]
-        flags = [x.isnan(), x == torch.inf, x == -torch.inf, category, (column_kinds == ORDINAL)[:, None, :].expand_as(x)]
+        ordinal = (column_kinds == ORDINAL)[:, None, :].expand_as(x)
+        flags = [x.isnan(), x == torch.inf, x == -torch.inf, category, ordinal]
         unseen = category & (share == 0)
         plain = torch.stack([z, rank, *waves, *flags, unseen, share * category], dim=-1)
-        codes = torch.where(category, x, 0.0).long().remainder(_NUM_SIGNATURES)
+        codes = torch.where(category, x, 0.0).floor().remainder(_NUM_SIGNATURES).long()
         return torch.cat([plain, self.signatures[codes] * category[..., None]], dim=-1)
 
 
@@ -96,14 +99,17 @@ def _soft_clip(z: Tensor) -> Tensor:
 
 
 def _midrank(value: Tensor, statistics: ContextStatistics) -> tuple[Tensor, Tensor]:
-    """Mid-rank among the context in [-1, 1], and the share of context values that are equal; both [B, T, C]."""
+    """Mid-rank among the context in [-1, 1], and the share of context values that are equal; both [B, T, C].
+
+    Both are 0 in a column of which the context holds no finite value.
+    """
     wanted = value.transpose(1, 2).contiguous()
     low = torch.searchsorted(statistics.sorted_values, wanted, right=False)
     high = torch.searchsorted(statistics.sorted_values, wanted, right=True)
     count = statistics.num_finite
     low, high = torch.minimum(low, count), torch.minimum(high, count)
+    rank = torch.where(count > 0, (low + high) / count.clamp_min(1) - 1.0, 0.0)
     count = count.clamp_min(1)
-    rank = (low + high) / count - 1.0
     share = (high - low) / count
     return rank.transpose(1, 2), share.transpose(1, 2)
 
@@ -142,5 +148,6 @@ def _shift(cell: Tensor, offset: int, num_columns: Tensor | None) -> Tensor:
     if num_columns is None:
         return cell.roll(-offset, dims=2)
     columns = torch.arange(cell.shape[2], device=cell.device)
-    source = torch.where(columns < num_columns[:, None], (columns + offset) % num_columns[:, None], columns)
+    own = num_columns[:, None]
+    source = torch.where(columns < own, (columns + offset) % own.clamp_min(1), columns)
     return cell.gather(2, source[:, None, :, None].expand_as(cell))

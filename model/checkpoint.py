@@ -2,7 +2,8 @@
 
     step-00001000/  weights.safetensors  config.json  [state.safetensors  state.json]  MANIFEST.json
 
-The folder is filled under a temporary name and renamed, so a folder named `step-…` with a manifest is whole.
+The folder is filled under a temporary name and renamed, and renamed away before it is deleted, so a folder named
+`step-…` is whole at every moment. One process writes to a root at a time: the caller holds the run folder's lock.
 """
 
 import dataclasses
@@ -14,6 +15,7 @@ import secrets
 import shutil
 from typing import Any
 
+import safetensors
 import safetensors.torch
 from torch import Tensor
 
@@ -23,6 +25,7 @@ from tools import files
 from tools.failure import ExitCode, Failure
 
 FORMAT_VERSION = 1
+_WEIGHTS, _CONFIG, _STATE, _VALUES = "weights.safetensors", "config.json", "state.safetensors", "state.json"
 _STEP_FOLDER = re.compile(r"step-(\d{8})")
 
 
@@ -50,37 +53,66 @@ class Checkpoint:
     weights_sha256: str
 
     def network(self) -> Network:
-        """The network with these weights, in evaluation mode."""
+        """The network with these weights, in evaluation mode.
+
+        Raises:
+            Failure: CHECKPOINT_CORRUPT when the weights are not those of the config.
+        """
         network = Network(self.config)
-        network.load_state_dict(self.weights)
+        try:
+            network.load_state_dict(self.weights)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise _corrupt(self.folder / _WEIGHTS, f"does not fit config.json ({reason})") from error
         return network.eval()
 
 
-def save_checkpoint(root: pathlib.Path, *, step: int, network: Network, state: TrainingState | None = None) -> pathlib.Path:
+def save_checkpoint(
+    root: pathlib.Path, *, step: int, network: Network, state: TrainingState | None = None
+) -> pathlib.Path:
     """Writes `root/step-XXXXXXXX`, whole or not at all; an existing one of the same step is replaced.
 
     Raises:
         Failure: DISK_FULL or NOT_WRITABLE.
     """
     folder = root / f"step-{step:08d}"
-    staged = root / f".{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    staged, replaced = _hidden(folder), _hidden(folder)
     try:
         staged.mkdir(parents=True)
-        weights = {name: tensor.detach().contiguous() for name, tensor in network.state_dict().items()}
-        files.write_bytes(staged / "weights.safetensors", safetensors.torch.save(weights))
-        files.write_json(staged / "config.json", configs.to_json(network.config))
-        if state is not None:
-            tensors = {name: tensor.detach().contiguous() for name, tensor in state.tensors.items()}
-            files.write_bytes(staged / "state.safetensors", safetensors.torch.save(tensors))
-            files.write_json(staged / "state.json", state.values)
+        _fill(staged, network=network, state=state)
         files.write_manifest(staged, format_version=FORMAT_VERSION, extra={"step": step})
         if folder.exists():
-            shutil.rmtree(folder)
+            folder.rename(replaced)
         staged.rename(folder)
         files.sync_folder(root)
+    except OSError as error:
+        mend = "choose another --root"
+        raise Failure(ExitCode.NOT_WRITABLE, f"{folder} is not writable ({error.strerror}): {mend}") from error
     finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        if replaced.exists() and not folder.exists():
+            replaced.rename(folder)
+        for leftover in (staged, replaced):
+            shutil.rmtree(leftover, ignore_errors=True)
     return folder
+
+
+def _fill(staged: pathlib.Path, *, network: Network, state: TrainingState | None) -> None:
+    files.write_bytes(staged / _WEIGHTS, _packed(network.state_dict()))
+    files.write_json(staged / _CONFIG, configs.to_json(network.config))
+    if state is not None:
+        files.write_bytes(staged / _STATE, _packed(state.tensors))
+        files.write_json(staged / _VALUES, state.values)
+
+
+def _packed(tensors: dict[str, Tensor]) -> bytes:
+    return safetensors.torch.save({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
+
+
+def _unpacked(path: pathlib.Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except safetensors.SafetensorError as error:
+        raise _corrupt(path, f"is not a safetensors file ({error})") from error
 
 
 def load_checkpoint(folder: pathlib.Path) -> Checkpoint:
@@ -92,20 +124,28 @@ def load_checkpoint(folder: pathlib.Path) -> Checkpoint:
     if not folder.is_dir():
         raise Failure(ExitCode.NOT_FOUND, f"checkpoint {folder} does not exist: give a step folder or a run folder")
     manifest = _verify(folder)
-    config = configs.from_json(NetworkConfig, json.loads((folder / "config.json").read_bytes()))
+    try:
+        config = configs.from_json(NetworkConfig, json.loads((folder / _CONFIG).read_bytes()))
+    except (TypeError, ValueError) as error:
+        raise _corrupt(folder / _CONFIG, f"is not a network config of this version ({error})") from error
     return Checkpoint(
         folder=folder,
         step=int(manifest["step"]),
         config=config,
-        weights=safetensors.torch.load((folder / "weights.safetensors").read_bytes()),
-        weights_sha256=manifest["files"]["weights.safetensors"]["sha256"],
+        weights=_unpacked(folder / _WEIGHTS),
+        weights_sha256=manifest["files"][_WEIGHTS]["sha256"],
     )
 
 
 def load_state(folder: pathlib.Path) -> TrainingState:
-    """Loads the training state of a checkpoint that `load_checkpoint` has verified."""
-    tensors = safetensors.torch.load((folder / "state.safetensors").read_bytes())
-    return TrainingState(tensors=tensors, values=json.loads((folder / "state.json").read_bytes()))
+    """Loads the training state of a checkpoint that `load_checkpoint` has verified.
+
+    Raises:
+        Failure: NOT_FOUND for a checkpoint that was saved without one.
+    """
+    if not (folder / _STATE).is_file():
+        raise Failure(ExitCode.NOT_FOUND, f"checkpoint {folder} holds no training state: training cannot go on from it")
+    return TrainingState(tensors=_unpacked(folder / _STATE), values=json.loads((folder / _VALUES).read_bytes()))
 
 
 def step_folders(root: pathlib.Path) -> list[pathlib.Path]:
@@ -126,13 +166,36 @@ def newest_verified(root: pathlib.Path) -> pathlib.Path | None:
 
 
 def prune(root: pathlib.Path, *, keep: int, protected: set[int]) -> None:
-    """Deletes all but the `keep` newest checkpoints and the protected steps."""
-    for folder in step_folders(root)[:-keep]:
+    """Deletes all but the `keep` newest checkpoints and the protected steps, and what killed processes left over."""
+    folders = step_folders(root)
+    for folder in folders[: max(0, len(folders) - keep)]:
         if int(_STEP_FOLDER.fullmatch(folder.name).group(1)) not in protected:
-            shutil.rmtree(folder)
+            _discard(folder)
+    for leftover in root.glob(".step-*.tmp"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _hidden(folder: pathlib.Path) -> pathlib.Path:
+    return folder.with_name(f".{folder.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+
+
+def _discard(folder: pathlib.Path) -> None:
+    """Deletes a step folder; its name is gone before the first of its files is."""
+    doomed = folder.rename(_hidden(folder))
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _corrupt(path: pathlib.Path, reason: str) -> Failure:
+    return Failure(ExitCode.CHECKPOINT_CORRUPT, f"checkpoint file {path} {reason}: restore it or delete {path.parent}")
 
 
 def _verify(folder: pathlib.Path) -> dict[str, Any]:
-    return files.verify_manifest(
-        folder, format_version=FORMAT_VERSION, code=ExitCode.CHECKPOINT_CORRUPT, what="checkpoint"
-    )
+    what, code = "checkpoint", ExitCode.CHECKPOINT_CORRUPT
+    try:
+        manifest = files.verify_manifest(folder, format_version=FORMAT_VERSION, code=code, what=what)
+        named, step = set(manifest["files"]), manifest["step"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _corrupt(folder / files.MANIFEST, "is not a checkpoint's manifest") from error
+    if not named >= {_WEIGHTS, _CONFIG} or not isinstance(step, int) or (_STATE in named) != (_VALUES in named):
+        raise _corrupt(folder / files.MANIFEST, "does not list a whole checkpoint")
+    return manifest

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.attention import attention_weights, key_bias, split_heads
+from model.attention import at_least_fp32, attention_weights, key_bias, split_heads
+from tools.failure import ExitCode, Failure
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class ClassLogProbabilities:
     """A distribution over the classes of each query, as logarithms: never logits, never probabilities.
 
     Args:
-        log_p: [B, M, K] fp32; Σ_k exp(log_p) = 1; minus infinity for a class that the context does not hold.
+        log_p: [B, M, K] fp32 or fp64; Σ_k exp(log_p) = 1; minus infinity for a class that the context does not hold.
     """
 
     log_p: Tensor
@@ -45,6 +46,21 @@ class ClassLogProbabilities:
         return -self.log_p.gather(-1, labels.long()[..., None])[..., 0]
 
 
+def check_labels(context_labels: Tensor, num_classes: int) -> None:
+    """Refuses class ids that are not 0..num_classes-1. On a GPU the look-ups fail instead: asking would stall it.
+
+    Raises:
+        Failure: OVER_LIMIT, with the id.
+    """
+    if context_labels.device.type != "cpu" or context_labels.numel() == 0:
+        return
+    low, high = (float(bound) for bound in context_labels.aminmax())
+    if not (low >= 0 and high < num_classes):
+        wrong = low if low < 0 else high
+        mend = f"number the classes of each table 0..{num_classes - 1}"
+        raise Failure(ExitCode.OVER_LIMIT, f"a context label is {wrong:g} with {num_classes} classes: {mend}")
+
+
 def present_classes(context_labels: Tensor, num_classes: int, context_mask: Tensor | None = None) -> Tensor:
     """[B, K] bool: which classes the real rows of context_labels [B, N] hold."""
     onehot = F.one_hot(context_labels.long(), num_classes).bool()
@@ -54,14 +70,15 @@ def present_classes(context_labels: Tensor, num_classes: int, context_mask: Tens
 
 
 def log_probabilities(probabilities: Tensor, present: Tensor, *, clip: float) -> ClassLogProbabilities:
-    """log(clip(p)), normalised over the classes present in the context.
+    """log(clip(p)), normalised over the classes present in the context (over all K where there is no context).
 
     Args:
         probabilities: [B, M, K].
         present: [B, K] bool.
         clip: smallest probability that is told apart.
     """
-    logits = probabilities.float().clamp_min(clip).log().masked_fill(~present[:, None, :], -torch.inf)
+    allowed = (present | ~present.any(-1, keepdim=True))[:, None, :]
+    logits = at_least_fp32(probabilities).clamp_min(clip).log().masked_fill(~allowed, -torch.inf)
     return ClassLogProbabilities(log_p=torch.log_softmax(logits, dim=-1))
 
 
@@ -98,13 +115,20 @@ class RetrievalClassificationHead(nn.Module):
             context_mask: [B, N] bool, True where a row is real.
 
         Returns:
-            probabilities [B, M, K] and {"read_weights": [B, M, N]}, the mean over heads; both sum to 1 (seed 6.4).
+            probabilities [B, M, K] and {"read_weights": [B, M, N]}, the mean over heads; both sum to 1 (seed 6.4), and
+            are 0 for a table without real context rows.
+
+        Raises:
+            Failure: OVER_LIMIT for a label outside 0..num_classes-1.
         """
-        query = split_heads(self.query(query_hidden).float(), self.config.num_heads) * self._scale(context_labels, context_mask)
-        key = split_heads(self.key(context_hidden).float(), self.config.num_heads)
-        weights = attention_weights(query, key, bias=key_bias(context_mask)).mean(1)
-        onehot = F.one_hot(context_labels.long(), num_classes).to(weights.dtype)
-        return weights @ onehot, {"read_weights": weights}
+        check_labels(context_labels, num_classes)
+        query = split_heads(at_least_fp32(self.query(query_hidden)), self.config.num_heads)
+        key = split_heads(at_least_fp32(self.key(context_hidden)), self.config.num_heads)
+        with torch.autocast(query.device.type, enabled=False):
+            query = query * self._scale(context_labels, context_mask).to(query.dtype)
+            weights = attention_weights(query, key, bias=key_bias(context_mask)).mean(1)
+            onehot = F.one_hot(context_labels.long(), num_classes).to(weights.dtype)
+            return weights @ onehot, {"read_weights": weights}
 
     def _scale(self, context_labels: Tensor, context_mask: Tensor | None) -> Tensor:
         """[B or 1, H, 1, 1] factor of the logits."""
@@ -112,7 +136,5 @@ class RetrievalClassificationHead(nn.Module):
             count = torch.full((1,), context_labels.shape[1], device=context_labels.device)
         else:
             count = context_mask.sum(1)
-        length = torch.log(count.float() / 128.0)[:, None]
+        length = torch.log(count.clamp_min(1).to(self.scale_base.dtype) / 128.0)[:, None]
         return (self.scale_base + self.scale_slope * length)[:, :, None, None]
-
-

@@ -46,6 +46,9 @@ class _ICLEstimator(base.BaseEstimator):
         raw = _columns(x)
         if not raw or len(raw[0]) == 0:
             raise Failure(ExitCode.TABLE_EMPTY, f"X has shape {np.shape(x)}: give at least one row and one column")
+        if np.shape(y) != (len(raw[0]),):
+            mend = "give one label a row"
+            raise Failure(ExitCode.TABLE_LABELS, f"y has shape {np.shape(y)} and X has {len(raw[0])} rows: {mend}")
         limit = self.network.config.max_features
         if len(raw) > limit:
             raise Failure(ExitCode.OVER_LIMIT, f"X has {len(raw)} features and the model takes {limit}: select fewer")
@@ -53,7 +56,11 @@ class _ICLEstimator(base.BaseEstimator):
         coded = np.stack([_coded(column, level) for column, level in zip(raw, levels, strict=True)], axis=1)
         if column_kinds is None:
             column_kinds = np.array([NUMBER if level is None else CATEGORY for level in levels], np.int8)
-        self._context = _Context(x=coded, y=y.astype(np.float32), column_kinds=np.asarray(column_kinds, np.int8), levels=levels)
+        kinds = np.asarray(column_kinds, np.int8)
+        if kinds.shape != (len(raw),):
+            mend = "give one kind a column"
+            raise Failure(ExitCode.BAD_FLAG, f"column_kinds has shape {kinds.shape} for {len(raw)} columns: {mend}")
+        self._context = _Context(x=coded, y=y.astype(np.float32), column_kinds=kinds, levels=levels)
         self.n_features_in_ = len(raw)
 
     def _queries(self, x: Any) -> np.ndarray:
@@ -61,7 +68,8 @@ class _ICLEstimator(base.BaseEstimator):
             raise Failure(ExitCode.BAD_FLAG, f"{type(self).__name__} has no context yet: call fit first")
         raw, levels = _columns(x), self._context.levels
         if len(raw) != len(levels):
-            raise Failure(ExitCode.BAD_FLAG, f"X has {len(raw)} columns and the context has {len(levels)}: give the same columns")
+            mend = "give the same columns"
+            raise Failure(ExitCode.BAD_FLAG, f"X has {len(raw)} columns and the context has {len(levels)}: {mend}")
         return np.stack([_coded(column, level) for column, level in zip(raw, levels, strict=True)], axis=1)
 
     def _inputs(self, x_query: np.ndarray, order: np.ndarray, labels: np.ndarray, num_classes: int) -> NetworkInputs:
@@ -98,7 +106,8 @@ class ICLClassifier(_ICLEstimator, base.ClassifierMixin):
         self.classes_, slots = np.unique(np.asarray(y), return_inverse=True)
         limit = self.network.config.icl.max_classes
         if len(self.classes_) > limit:
-            raise Failure(ExitCode.OVER_LIMIT, f"y has {len(self.classes_)} classes and the model takes {limit}: merge some")
+            found = len(self.classes_)
+            raise Failure(ExitCode.OVER_LIMIT, f"y has {found} classes and the model takes {limit}: merge some")
         self._store(x, slots, column_kinds)
         return self
 
@@ -135,9 +144,11 @@ class ICLRegressor(_ICLEstimator, base.RegressorMixin):
         except ValueError as error:
             raise Failure(ExitCode.TABLE_LABELS, f"regression targets must be numbers ({error}): convert y") from error
         if not np.isfinite(target).all():
-            raise Failure(ExitCode.TABLE_LABELS, f"{(~np.isfinite(target)).sum()} targets are not finite: drop those rows")
+            wrong = (~np.isfinite(target)).sum()
+            raise Failure(ExitCode.TABLE_LABELS, f"{wrong} targets are not finite: drop those rows")
         # The network sees targets of mean 0 and deviation 1, so that fp32 holds any unit (year 2000 ± 1, say).
-        self._location, self._scale = float(target.mean()), float(target.std()) or 1.0
+        self._location, spread = float(target.mean()), float(target.std())
+        self._scale = spread if spread > 1e-12 * abs(self._location) else 1.0  # a constant's spread is rounding
         self._store(x, (target - self._location) / self._scale, column_kinds)
         return self
 
@@ -175,19 +186,40 @@ def _columns(x: Any) -> list[np.ndarray]:
 def _text_levels(column: np.ndarray) -> np.ndarray | None:
     """The sorted levels of a text column of the context, or None for a column of numbers."""
     try:
-        column.astype(np.float32)
+        _numbers(column)
     except (TypeError, ValueError):
         return np.unique([str(value) for value in column if not _missing(value)])
     return None
 
 
+def _numbers(column: np.ndarray) -> np.ndarray:
+    """[R] float32; None and other marks of a missing value become NaN, and what fp32 cannot hold becomes ±inf."""
+    if column.dtype == object:
+        column = np.array([np.nan if _missing(value) else value for value in column], object)
+    with np.errstate(over="ignore"):
+        return column.astype(np.float64).astype(np.float32)
+
+
 def _missing(value: Any) -> bool:
-    return value is None or value != value
+    if value is None:
+        return True
+    try:
+        return bool(value != value)
+    except TypeError:  # pandas.NA has no truth value
+        return True
 
 
 def _coded(column: np.ndarray, levels: np.ndarray | None) -> np.ndarray:
-    """[R] float32: numbers as they are, text as its place among the context's levels; an unseen level follows the last."""
+    """[R] float32: numbers as they are, text as its place among the context's levels; an unseen level follows the last.
+
+    Raises:
+        Failure: TABLE_TEXT_COLUMN for text in a column that held numbers in the context.
+    """
     if levels is None:
-        return column.astype(np.float32)
+        try:
+            return _numbers(column)
+        except (TypeError, ValueError) as error:
+            mend = "clean the column, or give it as text to fit too"
+            raise Failure(ExitCode.TABLE_TEXT_COLUMN, f"a column of numbers holds text ({error}): {mend}") from error
     place = {level: index for index, level in enumerate(levels)}
     return np.array([np.nan if _missing(v) else place.get(str(v), len(levels)) for v in column], np.float32)

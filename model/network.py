@@ -15,6 +15,7 @@ from model.classification_head import (
     ClassLogProbabilities,
     RetrievalClassificationHead,
     RetrievalConfig,
+    check_labels,
     log_probabilities,
     present_classes,
 )
@@ -22,6 +23,7 @@ from model.column_embedding import ColumnBlock
 from model.icl_transformer import ICLConfig, ICLTransformer, LabelEncoder, LabelKind
 from model.regression_heads import BarHead, target_statistics
 from model.row_embedding import RowBlock, RowReadout
+from tools.failure import ExitCode, Failure
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,11 +98,14 @@ class Network(nn.Module):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
+        _check_sizes(config)
         self.config = config
         cell, icl = config.cell, config.icl
         self.cell_features = CellFeatures()
         self.cell_embedding = CellEmbedding(cell.width, norm=icl.norm)
-        self.column_labels = LabelEncoder(config.kind, width=cell.width, max_classes=icl.max_classes) if cell.target_aware else None
+        self.column_labels = None
+        if cell.target_aware:
+            self.column_labels = LabelEncoder(config.kind, width=cell.width, max_classes=icl.max_classes)
         self.column_blocks = nn.ModuleList(
             ColumnBlock(cell.width, num_heads=cell.num_heads, num_inducing=cell.num_inducing, norm=icl.norm)
             for _ in range(cell.num_rounds)
@@ -117,7 +122,12 @@ class Network(nn.Module):
             self.head = BarHead(icl.width, config.buckets)
 
     def forward(self, inputs: NetworkInputs) -> ClassLogProbabilities | BarDistribution:
-        """Predicts every query of every table."""
+        """Predicts every query of every table.
+
+        Raises:
+            Failure: TABLE_EMPTY without context rows or columns; OVER_LIMIT for too many columns or classes, or a label
+                outside 0..K-1.
+        """
         labels, location, scale = self._labels(inputs)
         hidden = self.hidden(inputs, labels)
         if self.config.kind is LabelKind.REGRESSION:
@@ -163,10 +173,41 @@ class Network(nn.Module):
 
     def _labels(self, inputs: NetworkInputs) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Context labels as the encoders take them, and the target's location and scale [B, 1] in regression."""
+        self._check_limits(inputs)
         if self.config.kind is LabelKind.CLASSIFICATION:
+            check_labels(inputs.y_context, inputs.num_classes)
             return inputs.y_context, None, None
-        location, scale = target_statistics(inputs.y_context, _full_mask(inputs))
-        return ((inputs.y_context - location) / scale).to(inputs.x_context.dtype), location, scale
+        mask = _full_mask(inputs)
+        location, scale = target_statistics(inputs.y_context, mask)
+        scaled = torch.where(mask, (inputs.y_context - location) / scale, 0.0)
+        return scaled.to(inputs.x_context.dtype), location, scale
+
+    def _check_limits(self, inputs: NetworkInputs) -> None:
+        _, rows, columns = inputs.x_context.shape
+        if rows == 0 or columns == 0:
+            raise Failure(ExitCode.TABLE_EMPTY, f"the context has {rows} rows and {columns} columns: give one of each")
+        limit = self.config.max_features
+        if columns > limit:
+            raise Failure(ExitCode.OVER_LIMIT, f"a table has {columns} features, the model takes {limit}: select fewer")
+        limit, classes = self.config.icl.max_classes, inputs.num_classes
+        if self.config.kind is LabelKind.CLASSIFICATION and classes > limit:
+            raise Failure(ExitCode.OVER_LIMIT, f"a table has {classes} classes, the model takes {limit}: merge some")
+
+
+def _check_sizes(config: NetworkConfig) -> None:
+    """Refuses widths that do not divide.
+
+    Raises:
+        Failure: BAD_FLAG, naming both.
+    """
+    wholes = (
+        ("cell.width", config.cell.width, "cell.num_heads", config.cell.num_heads),
+        ("icl.width", config.icl.width, "icl.num_heads", config.icl.num_heads),
+        ("icl.width", config.icl.width, "cell.width", config.cell.width),
+    )
+    for name, width, part, divisor in wholes:
+        if divisor < 1 or width < 1 or width % divisor:
+            raise Failure(ExitCode.BAD_FLAG, f"{name} {width} is no multiple of {part} {divisor}: choose one that is")
 
 
 def _full_mask(inputs: NetworkInputs) -> Tensor:

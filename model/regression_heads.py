@@ -7,7 +7,7 @@ half-normal tails) is the same.
 import torch
 from torch import Tensor, nn
 
-from model.attention import mlp
+from model.attention import at_least_fp32, mlp
 from model.bar_distribution import BarDistribution, BucketConfig, bucket_borders
 
 
@@ -21,13 +21,16 @@ class BarHead(nn.Module):
 
     def forward(self, query_hidden: Tensor, *, location: Tensor, scale: Tensor) -> BarDistribution:
         """Reads query_hidden [B, M, D]; location and scale [B, 1] come from the context targets."""
-        log_mass = torch.log_softmax(self.layers(query_hidden).float(), dim=-1)
+        log_mass = torch.log_softmax(at_least_fp32(self.layers(query_hidden)), dim=-1)
         return BarDistribution(log_mass=log_mass, borders=self.borders, location=location, scale=scale)
 
 
 def target_statistics(y_context: Tensor, context_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation [B, 1] of y_context [B, N] over its real rows; a constant target has scale 1."""
-    count = context_mask.sum(1, keepdim=True)
+    """Mean and standard deviation [B, 1] (fp64) of y_context [B, N] over its real rows.
+
+    A constant target has scale 1, and a table without real rows has location 0 and scale 1.
+    """
+    count = context_mask.sum(1, keepdim=True).clamp_min(1)
     value = torch.where(context_mask, y_context, 0.0).double()
     location = value.sum(1, keepdim=True) / count
     spread = (torch.where(context_mask, value - location, 0.0) ** 2).sum(1, keepdim=True).div(count).sqrt()

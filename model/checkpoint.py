@@ -154,6 +154,11 @@ def step_folders(root: pathlib.Path) -> list[pathlib.Path]:
     return sorted(found, key=lambda path: path.name)
 
 
+def step_of(folder: pathlib.Path) -> int:
+    """The step in a checkpoint folder's name."""
+    return int(_STEP_FOLDER.fullmatch(folder.name).group(1))
+
+
 def newest_verified(root: pathlib.Path) -> pathlib.Path | None:
     """The newest checkpoint whose every hash holds, or None; damaged ones are passed over."""
     for folder in reversed(step_folders(root)):
@@ -169,7 +174,7 @@ def prune(root: pathlib.Path, *, keep: int, protected: set[int]) -> None:
     """Deletes all but the `keep` newest checkpoints and the protected steps, and what killed processes left over."""
     folders = step_folders(root)
     for folder in folders[: max(0, len(folders) - keep)]:
-        if int(_STEP_FOLDER.fullmatch(folder.name).group(1)) not in protected:
+        if step_of(folder) not in protected:
             _discard(folder)
     for leftover in root.glob(".step-*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)

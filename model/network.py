@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from model.attention import Norm
 from model.bar_distribution import BarDistribution, BucketConfig
-from model.cell_embedding import CellEmbedding, CellFeatures, context_statistics
+from model.cell_embedding import CellEmbedding, CellFeatures, ContextStatistics, context_statistics
 from model.classification_head import (
     ClassLogProbabilities,
     RetrievalClassificationHead,
@@ -151,13 +151,15 @@ class Network(nn.Module):
         )
         return Hidden(context=context, query=query)
 
+    def statistics(self, inputs: NetworkInputs) -> ContextStatistics:
+        """What normalisation knows of the table: context rows only."""
+        return context_statistics(inputs.x_context, _full_mask(inputs))
+
     def rows(self, inputs: NetworkInputs, labels: Tensor) -> Tensor:
         """Row tokens [B, T, D]: feature values encoded, before label injection (seed 5.11)."""
         num_context = inputs.x_context.shape[1]
-        context_mask = _full_mask(inputs)
-        statistics = context_statistics(inputs.x_context, context_mask)
         x = torch.cat([inputs.x_context, inputs.x_query], dim=1)
-        features = self.cell_features(x, inputs.column_kinds, statistics)
+        features = self.cell_features(x, inputs.column_kinds, self.statistics(inputs))
         real = inputs.column_kinds >= 0
         padded = not bool(real.all())
         cells = self.cell_embedding(features, real.sum(1) if padded else None)

@@ -146,10 +146,10 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., W] → [..., W]."""
-        return self.output(F.gelu(self.inner(x), approximate="tanh"))
+        return self.output(F.gelu(self.inner(x)))
 
 
 def mlp(width_in: int, width_hidden: int, width_out: int) -> nn.Sequential:
     """Linear → GELU → Linear, with biases: label encoders and output heads."""
-    activation: Any = nn.GELU(approximate="tanh")
+    activation: Any = nn.GELU()
     return nn.Sequential(nn.Linear(width_in, width_hidden), activation, nn.Linear(width_hidden, width_out))

@@ -123,6 +123,6 @@ def _run_tyro(call: Callable[..., Any], words: list[str], *, program: str) -> An
         with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
             return call()
     except SystemExit as stop:
-        text = re.sub(r"[\u2500-\u257f]+|\x1b\[[0-9;]*m", " ", complaint.getvalue())
+        text = re.sub(r"[\u2500-\u257f]+|\x1b\[[0-9;]*m|-{3,}", " ", complaint.getvalue())
         text = " ".join(text.split()).removeprefix("Parsing error").split(" For full helptext")[0].strip()
         raise Failure(ExitCode.BAD_FLAG, f"{text}; `{program} --help` lists the flags") from stop

@@ -1,0 +1,40 @@
+"""Our networks as predictors: what `eval.comparison` sets beside the baselines."""
+
+import dataclasses
+
+import numpy as np
+
+from eval.scores import TAUS, Forecast
+from model.estimator import ICLClassifier, ICLRegressor
+from model.network import Network
+from priors.task import Evidence
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ICLPredictor:
+    """A network behind the estimators that users have.
+
+    Args:
+        name: `veritab` for the trained network, `untrained` for the one at initialisation.
+        network: in evaluation mode.
+        num_estimators: orders that are averaged.
+    """
+
+    name: str
+    network: Network
+    num_estimators: int = 4
+
+    def classify(self, evidence: Evidence) -> np.ndarray:
+        """Probabilities [M, K] by class id; 0 for a class that the context lacks."""
+        estimator = ICLClassifier(self.network, num_estimators=self.num_estimators)
+        estimator.fit(evidence.x_context, evidence.y_context, column_kinds=evidence.column_kinds)
+        probabilities = np.zeros((len(evidence.x_query), evidence.num_classes))
+        probabilities[:, estimator.classes_.astype(int)] = estimator.predict_proba(evidence.x_query)
+        return probabilities
+
+    def forecast(self, evidence: Evidence) -> Forecast:
+        """Predictive mean and quantiles."""
+        estimator = ICLRegressor(self.network, num_estimators=self.num_estimators)
+        estimator.fit(evidence.x_context, evidence.y_context, column_kinds=evidence.column_kinds)
+        mean = estimator.predict(evidence.x_query)
+        return Forecast(mean=mean, quantiles=estimator.predict_quantiles(evidence.x_query, TAUS))

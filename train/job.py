@@ -1,0 +1,142 @@
+"""One model's training on one worker: data, network, loop and files. It does not know who started the workers."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from model import checkpoint
+from model.network import NetworkConfig
+from priors.batches import BatchPlan
+from priors.generation import held_out_episodes
+from priors.mixture import PriorConfig
+from priors.shards import ShardSet
+from tools import config as configs
+from tools import files
+from train.loop import LoopConfig, LoopHooks, train
+from train.state import TrainState, fresh_state, restore_state, save_state
+from train.validation import same_shape_batches, validation_figures
+
+VALIDATION_SEED = 1  # of the held-out tasks that choose the checkpoint; those that report have other seeds
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingJob:
+    """What to train, on what, and where to put it.
+
+    Args:
+        network: the network's config.
+        loop: steps, batch size, optimizer.
+        seed: of initialisation and batch order.
+        shards: folder of the training shards.
+        prior: from which the validation tasks are drawn (seeds that no shard set uses).
+        num_validation_tasks: how many.
+        folder: `runs/<name>/<kind>`.
+        threads: torch threads of a worker.
+    """
+
+    network: NetworkConfig
+    loop: LoopConfig
+    seed: int
+    shards: str
+    prior: PriorConfig
+    folder: str
+    num_validation_tasks: int = 128
+    threads: int = 1
+
+    @property
+    def checkpoints(self) -> pathlib.Path:
+        """Where checkpoints lie."""
+        return pathlib.Path(self.folder) / "checkpoints"
+
+    @property
+    def metrics(self) -> pathlib.Path:
+        """The metrics file, one JSON record a line."""
+        return pathlib.Path(self.folder) / "metrics.jsonl"
+
+    def is_complete(self) -> bool:
+        """Whether the last step's checkpoint exists."""
+        newest = checkpoint.newest_verified(self.checkpoints)
+        return newest is not None and checkpoint.step_of(newest) >= self.loop.num_steps
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """Which worker this is, and on what it computes."""
+
+    rank: int = 0
+    world_size: int = 1
+    device: torch.device = torch.device("cpu")
+
+
+def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] = lambda: False) -> None:
+    """Trains from the newest verified checkpoint, or from scratch, to the last step.
+
+    Raises:
+        Failure: damaged shards, another run's checkpoints, divergence, an unwritable folder, a stop.
+    """
+    torch.set_num_threads(job.threads)
+    shards = ShardSet.open(pathlib.Path(job.shards))
+    plan = BatchPlan(shards, batch_size=job.loop.batch_size, seed=job.seed)
+    identity = {"config": configs.digest((job.network, job.loop, job.seed)), "data": shards.digest}
+    state = fresh_state(
+        job.network, job.loop.optimizer, seed=job.seed, device=place.device, identity=identity
+    )
+    restore_state(job.checkpoints, state)
+    writer = _Writer(job, state) if place.rank == 0 else None
+    hooks = LoopHooks(
+        batch=lambda step: plan.batch(step, rank=place.rank, world_size=place.world_size),
+        validate=writer.validate if writer else lambda state: {},
+        record=writer.record if writer else lambda record: None,
+        save=writer.save if writer else lambda state, figures: None,
+        should_stop=should_stop,
+    )
+    train(state, job.loop, hooks)
+
+
+class _Writer:
+    """What the first worker does for all: validation, records and checkpoints."""
+
+    def __init__(self, job: TrainingJob, state: TrainState) -> None:
+        self._job = job
+        self._batches = same_shape_batches(held_out_episodes(job.prior, seed=VALIDATION_SEED, count=job.num_validation_tasks))
+        self._best_file = pathlib.Path(job.folder) / "best.json"
+        _cut_records(job.metrics, state.step)
+
+    def validate(self, state: TrainState) -> dict[str, float]:
+        return validation_figures(state.network, self._batches)
+
+    def record(self, record: dict[str, Any]) -> None:
+        with self._job.metrics.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+    def save(self, state: TrainState, figures: dict[str, float]) -> None:
+        save_state(self._job.checkpoints, state)
+        best = read_best(pathlib.Path(self._job.folder))
+        if best is None or figures["nll"] < best["nll"]:
+            best = {"step": state.step, "nll": figures["nll"]}
+            files.write_json(self._best_file, best)
+        checkpoint.prune(self._job.checkpoints, keep=self._job.loop.keep_checkpoints, protected={best["step"]})
+
+
+def read_best(folder: pathlib.Path) -> dict[str, Any] | None:
+    """{"step", "nll"} of the checkpoint with the lowest validation NLL in `runs/<name>/<kind>`, or None."""
+    path = folder / "best.json"
+    return json.loads(path.read_bytes()) if path.exists() else None
+
+
+def read_records(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The whole lines of a metrics file; a last line cut short by a crash is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text().split("\n")[:-1]
+    return [json.loads(line) for line in lines]
+
+
+def _cut_records(path: pathlib.Path, step: int) -> None:
+    """Drops what a run recorded after the checkpoint from which it goes on."""
+    kept = [record for record in read_records(path) if record["step"] <= step and step > 0]
+    files.write_bytes(path, "".join(json.dumps(record) + "\n" for record in kept).encode())

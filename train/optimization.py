@@ -1,0 +1,136 @@
+"""How weights move: Muon for matrices, AdamW for the rest, and the learning-rate schedule.
+
+Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest semi-orthogonal matrix, found by a quintic
+Newton–Schulz iteration, scaled so that its root mean square matches AdamW's (Liu et al. 2025, Muon is Scalable, eq. 4).
+Matrices of one shape are stacked and updated together.
+"""
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor, nn
+
+_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """Optimizer and schedule."""
+
+    matrix_lr: float = 1e-2
+    """Peak learning rate of Muon, at AdamW's root mean square."""
+    vector_lr: float = 3e-3
+    """Peak learning rate of AdamW (embeddings, norms, biases, tokens, output layer)."""
+    matrix_momentum: float = 0.95
+    """Nesterov momentum of Muon."""
+    betas: tuple[float, float] = (0.9, 0.99)
+    """AdamW's averaging rates."""
+    weight_decay: float = 0.01
+    """Decoupled decay of the matrices."""
+    clip_norm: float = 1.0
+    """Gradients are scaled down to this global norm."""
+    warmup_share: float = 0.03
+    """Share of the steps over which the rate rises linearly from 0."""
+    decay_share: float = 0.5
+    """Share of the steps, at the end, over which it falls linearly to `final_factor`."""
+    final_factor: float = 0.02
+    """Rate at the last step over the peak rate."""
+
+
+def schedule(step: int, *, num_steps: int, config: OptimizerConfig) -> float:
+    """Factor of the peak rates at `step` (0-based): linear warm-up, constant, linear decay."""
+    warmup = max(1, round(config.warmup_share * num_steps))
+    decay = max(1, round(config.decay_share * num_steps))
+    rise = min(1.0, (step + 1) / warmup)
+    fall = min(1.0, (num_steps - step) / decay)
+    return rise * (config.final_factor + (1 - config.final_factor) * fall)
+
+
+def orthogonalised(matrices: Tensor, *, steps: int = 5) -> Tensor:
+    """Approximately U Vᵀ of each matrix U S Vᵀ in the stack [n, r, c]."""
+    a, b, c = _NEWTON_SCHULZ
+    x = matrices.bfloat16()
+    tall = x.shape[-2] > x.shape[-1]
+    if tall:
+        x = x.mT
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, b * gram + c * (gram @ gram), x, beta=a)
+    return (x.mT if tall else x).float()
+
+
+class MuonAdamW:
+    """One optimizer over named parameters whose whole state is named tensors."""
+
+    def __init__(self, network: nn.Module, config: OptimizerConfig) -> None:
+        self.config = config
+        matrices, self._rest = split_parameters(network)
+        self._groups: dict[tuple[int, int], dict[str, nn.Parameter]] = {}
+        for name, parameter in matrices.items():
+            self._groups.setdefault(tuple(parameter.shape), {})[name] = parameter
+        self._momentum = {name: torch.zeros_like(parameter) for name, parameter in matrices.items()}
+        self._first = {name: torch.zeros_like(parameter) for name, parameter in self._rest.items()}
+        self._second = {name: torch.zeros_like(parameter) for name, parameter in self._rest.items()}
+        self.num_updates = 0
+
+    @torch.no_grad()
+    def step(self, factor: float) -> None:
+        """One update from the gradients in place, at `factor` times the peak rates."""
+        self.num_updates += 1
+        for shape, group in self._groups.items():
+            self._step_matrices(shape, group, factor * self.config.matrix_lr)
+        self._step_rest(factor * self.config.vector_lr)
+
+    def _step_matrices(self, shape: tuple[int, int], group: dict[str, nn.Parameter], rate: float) -> None:
+        config = self.config
+        parameters, momentum = list(group.values()), [self._momentum[name] for name in group]
+        gradients = [parameter.grad for parameter in parameters]
+        torch._foreach_lerp_(momentum, gradients, 1 - config.matrix_momentum)
+        nesterov = torch._foreach_lerp(gradients, momentum, config.matrix_momentum)
+        update = orthogonalised(torch.stack(nesterov)) * (0.2 * math.sqrt(max(shape)))
+        torch._foreach_mul_(parameters, 1 - rate * config.weight_decay)
+        torch._foreach_add_(parameters, list(update.unbind(0)), alpha=-rate)
+
+    def _step_rest(self, rate: float) -> None:
+        beta1, beta2 = self.config.betas
+        parameters = list(self._rest.values())
+        gradients = [parameter.grad for parameter in parameters]
+        first, second = list(self._first.values()), list(self._second.values())
+        torch._foreach_lerp_(first, gradients, 1 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, gradients, gradients, 1 - beta2)
+        correction1, correction2 = 1 - beta1**self.num_updates, 1 - beta2**self.num_updates
+        denominator = torch._foreach_div(second, correction2)
+        torch._foreach_sqrt_(denominator)
+        torch._foreach_add_(denominator, 1e-8)
+        torch._foreach_addcdiv_(parameters, first, denominator, -rate / correction1)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Everything that the next update depends on, beside the weights and `num_updates`."""
+        return {f"{part}/{name}": tensor for part, table in self._parts().items() for name, tensor in table.items()}
+
+    def load_state_tensors(self, tensors: dict[str, Tensor], *, num_updates: int) -> None:
+        """Takes back what `state_tensors` gave.
+
+        Raises:
+            KeyError: for a tensor that is missing.
+        """
+        for part, table in self._parts().items():
+            for name, tensor in table.items():
+                tensor.copy_(tensors[f"{part}/{name}"])
+        self.num_updates = num_updates
+
+    def _parts(self) -> dict[str, dict[str, Tensor]]:
+        return {"momentum": self._momentum, "first": self._first, "second": self._second}
+
+
+def split_parameters(network: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
+    """Weight matrices of hidden linear layers, and everything else (embeddings, tokens, vectors, the output layer)."""
+    outputs = {id(layer.weight) for name, layer in network.named_modules() if name.endswith("head.layers.2")}
+    linear = {id(layer.weight) for layer in network.modules() if isinstance(layer, nn.Linear)} - outputs
+    matrices, rest = {}, {}
+    for name, parameter in network.named_parameters():
+        (matrices if id(parameter) in linear else rest)[name] = parameter
+    return matrices, rest

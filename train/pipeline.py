@@ -1,0 +1,256 @@
+"""The main job, stage by stage: shards, training, audits, scores, report, summary. Every stage can be resumed."""
+
+import dataclasses
+import os
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from eval import audits, baselines, comparison, results, tables, views
+from eval.icl_predictor import ICLPredictor
+from eval.subject import Subject, subject_record
+from model import checkpoint
+from model.network import Network
+from priors.generation import ShardConfig, ensure_shards, held_out_episodes
+from priors.shards import ShardSet
+from priors.task import TaskKind
+from tools import files, progress
+from tools.tracking import Tracker, flat
+from train.job import TrainingJob, read_best, read_records
+from train.presets import ModelConfig, PretrainConfig
+from train.run import FORMAT_VERSION, RunFolder
+from train.state import initial_network
+from train.workers import connected, run_jobs
+
+EXPERIMENT = "veritab"
+SCORING_SEED = 2  # of the held-out synthetic tasks that report; validation has another
+_TREES_REAL, _TREES_SYNTHETIC = 300, 100
+
+
+def run_pipeline(run: RunFolder, render: Callable[[pathlib.Path], pathlib.Path]) -> dict[str, Any]:
+    """Does what is not done yet of a run that this process holds.
+
+    Args:
+        run: the run.
+        render: draws the page of a run folder.
+
+    Returns:
+        The summary.
+    """
+    config = run.config
+    tracker = Tracker.open(uri=config.tracking_uri, root=run.root, experiment=EXPERIMENT, run_name=run.name)
+    status = "FAILED"
+    try:
+        tracker.log_params(flat({"config": run.config_json()}))
+        with run.stage("generate"):
+            shards = {kind: _shards(run, kind) for kind in TaskKind}
+        for kind, shard_set in shards.items():
+            tracker.log_dataset(name=f"prior-{kind}", digest=shard_set.digest, source=str(shard_set.folder))
+        jobs = {kind: _job(run, kind, shards[kind]) for kind in TaskKind}
+        with run.stage("train"):
+            _train(run, jobs, tracker)
+        with run.stage("audit"):
+            trained = {kind: _audited(run, job) for kind, job in jobs.items()}
+        with run.stage("score"):
+            for model in trained.values():
+                _score(run, model)
+        with run.stage("report"):
+            files.write_json(run.summary_path, _summary(run, trained))
+            render(run.path)
+        summary = _summary(run, trained)
+        files.write_json(run.summary_path, summary)
+        _track(run, summary, tracker)
+        status = "FINISHED"
+        return summary
+    except KeyboardInterrupt:
+        status = "KILLED"
+        raise
+    finally:
+        tracker.close(status)
+
+
+def model_config(config: PretrainConfig, kind: TaskKind) -> ModelConfig:
+    """The config of one of the two models."""
+    return config.classification if kind is TaskKind.CLASSIFICATION else config.regression
+
+
+def shard_config(config: PretrainConfig, kind: TaskKind) -> ShardConfig:
+    """The shards of one of the two models."""
+    shards = config.data.shards
+    return dataclasses.replace(shards, prior=dataclasses.replace(shards.prior, kind=kind))
+
+
+def _shards(run: RunFolder, kind: TaskKind) -> ShardSet:
+    """Makes the training shards, or verifies and reuses those of the same prior, seed and number."""
+    config, data = shard_config(run.config, kind), run.config.data
+    source = config.source(seed=run.config.seed).digest()
+    out = run.root / "shards" / f"{source[:16]}-{data.num_tasks}"
+    with progress.meter(f"{kind} shards", total=data.num_tasks, unit="tasks") as meter:
+        return ensure_shards(
+            config, out=out, num_tasks=data.num_tasks, seed=run.config.seed, workers=os.cpu_count() or 1, report=meter
+        )
+
+
+def _job(run: RunFolder, kind: TaskKind, shards: ShardSet) -> TrainingJob:
+    model, folder = model_config(run.config, kind), run.kind_path(kind)
+    folder.mkdir(exist_ok=True)
+    return TrainingJob(
+        network=model.network,
+        loop=model.loop,
+        seed=run.config.seed,
+        shards=str(shards.folder),
+        prior=shard_config(run.config, kind).prior,
+        folder=str(folder),
+        num_validation_tasks=run.config.data.num_validation_tasks,
+    )
+
+
+def _train(run: RunFolder, jobs: dict[TaskKind, TrainingJob], tracker: Tracker) -> None:
+    pending = [job for job in jobs.values() if not job.is_complete()]
+    if pending:
+        total = sum(job.loop.num_steps for job in jobs.values())
+        with connected(run.config.cluster) as workers, progress.meter("train", total=total, unit="steps") as meter:
+            print(f"training on {workers}", file=sys.stderr, flush=True)
+
+            def poll() -> None:
+                _show(jobs, meter)
+                _replay(jobs, tracker)
+
+            run_jobs(pending, workers, poll=poll)
+    _replay(jobs, tracker)
+
+
+def _show(jobs: dict[TaskKind, TrainingJob], meter: progress.Meter) -> None:
+    """Shows the sum of steps, and loss and rate of the model that trains now."""
+    done, note = 0, "starting workers"
+    for kind, job in jobs.items():
+        records = [record for record in read_records(job.metrics) if "train/loss" in record]
+        if records:
+            last = records[-1]
+            done += last["step"]
+            loss, rate = last["train/loss"], last["train/tasks_per_second"]
+            note = f"{kind} step {last['step']}/{job.loop.num_steps} loss {loss:.3f} {rate:.0f} tasks/s"
+    meter(done, note)
+
+
+def _replay(jobs: dict[TaskKind, TrainingJob], tracker: Tracker) -> None:
+    for kind, job in jobs.items():
+        if job.metrics.exists():
+            tracker.replay(job.metrics, prefix=f"{kind}/")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A trained model with its verdict.
+
+    Args:
+        job: how it was trained.
+        checkpoint: the chosen one.
+        network: its network.
+        status: what its scores may be called.
+    """
+
+    job: TrainingJob
+    checkpoint: checkpoint.Checkpoint
+    network: Network
+    status: results.Status
+
+    @property
+    def kind(self) -> TaskKind:
+        """What it predicts."""
+        return TaskKind(self.job.network.kind.value)
+
+
+def _audited(run: RunFolder, job: TrainingJob) -> Trained:
+    """Audits the checkpoint that validation chose, and draws what the report shows of it."""
+    folder = pathlib.Path(job.folder)
+    best = read_best(folder)
+    loaded = checkpoint.load_checkpoint(job.checkpoints / f"step-{best['step']:08d}")
+    network = loaded.network()
+    verdict = audits.audit_network(network, weights_sha256=loaded.weights_sha256)
+    files.write_json(folder / "audit.json", verdict)
+    subject = subject_record(Subject(network=network), weights_sha256=loaded.weights_sha256)
+    kind = TaskKind(job.network.kind.value)
+    files.write_json(folder / "views.json", views.views(network, views.demonstration(kind)))
+    status = results.status_of(verdict, subject)
+    failed = ", ".join(audit["name"] for audit in verdict["audits"] if not audit["passed"])
+    print(f"{kind}: {status}" + (f" (failed: {failed})" if failed else ""), file=sys.stderr, flush=True)
+    return Trained(job=job, checkpoint=loaded, network=network, status=status)
+
+
+def _score(run: RunFolder, model: Trained) -> None:
+    """Scores the model beside baselines on held-out synthetic tasks and real tables; writes results.arrow."""
+    torch.set_num_threads(os.cpu_count() or 1)
+    scoring, limits = run.config.scoring, model.job.network
+    untrained = initial_network(limits, seed=run.config.seed).eval()
+    ours = [
+        ICLPredictor(name=name, network=network, num_estimators=scoring.num_estimators)
+        for name, network in (("veritab", model.network), ("untrained", untrained))
+    ]
+    count = scoring.num_seeds * scoring.num_synthetic_tasks
+    held_out = held_out_episodes(model.job.prior, seed=SCORING_SEED, count=count)
+    rows = comparison.compare(
+        comparison.episode_sets(held_out, num_sets=scoring.num_seeds),
+        [*ours, *baselines.all_baselines(num_trees=_TREES_SYNTHETIC)],
+        unit=comparison.Unit.CONTEXT_DEVIATION,
+        title=f"{model.kind} synthetic",
+    )
+    candidates = tables.load_sklearn_tables(model.kind)
+    if run.config.tables is not None:
+        candidates += tables.load_folder(run.tables_folder(), kind=model.kind)
+    selection = comparison.select(
+        candidates,
+        max_classes=limits.icl.max_classes,
+        max_features=limits.max_features,
+        seeds=range(scoring.num_seeds),
+    )
+    for name, reason in selection.skipped.items():
+        print(f"skipped {name}: {reason}", file=sys.stderr)
+    rows += comparison.compare(
+        selection.episodes, [*ours, *baselines.all_baselines(num_trees=_TREES_REAL)], title=f"{model.kind} tables"
+    )
+    path = pathlib.Path(model.job.folder) / "results.arrow"
+    results.write_results(path, rows, weights_sha256=model.checkpoint.weights_sha256, status=model.status)
+
+
+def _summary(run: RunFolder, trained: dict[TaskKind, Trained]) -> dict[str, Any]:
+    models = {}
+    for kind, model in trained.items():
+        folder = pathlib.Path(model.job.folder)
+        models[kind.value] = {
+            "weights_sha256": model.checkpoint.weights_sha256,
+            "parameters": sum(parameter.numel() for parameter in model.network.parameters()),
+            "tasks_seen": model.checkpoint.step * model.job.loop.batch_size,
+            "step": model.checkpoint.step,
+            "status": model.status.value,
+            "scores": results.scores_tree(results.read_results(folder / "results.arrow").rows),
+        }
+    return {
+        "format_version": FORMAT_VERSION,
+        "name": run.name,
+        "verified": all(model.status is results.Status.VERIFIED for model in trained.values()),
+        "seconds": run.seconds(),
+        "models": models,
+    }
+
+
+def _track(run: RunFolder, summary: dict[str, Any], tracker: Tracker) -> None:
+    """Logs scores, page, figures and files."""
+    for kind, model in summary["models"].items():
+        scores = {
+            f"{kind}/{table}/{name}/{metric}": cell["mean"]
+            for table, by_model in model["scores"].items()
+            for name, by_metric in by_model.items()
+            for metric, cell in by_metric.items()
+            if cell["mean"] is not None
+        }
+        tracker.log_scores(scores, status=model["status"])
+        for name in ("audit.json", "results.arrow"):
+            tracker.log_file(run.path / kind / name, folder=kind)
+    tracker.set_tag("verification", "verified" if summary["verified"] else results.Status.UNVERIFIED.value)
+    for name in ("report.html", "config.json", "summary.json"):
+        tracker.log_file(run.path / name)
+    tracker.log_artifacts(run.path / "figures", folder="figures")

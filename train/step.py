@@ -1,0 +1,94 @@
+"""One training step: loss, backward, gradients averaged over workers, and an update that all workers take or skip."""
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor, distributed, nn
+
+from eval.records import network_inputs
+from model.bar_distribution import BarDistribution
+from model.classification_head import ClassLogProbabilities
+from model.network import Network
+from priors.task import TaskBatch
+from train.optimization import MuonAdamW
+
+TARGET_LIMIT = 24.0  # scaled regression targets beyond ± this are winsorised in the training loss, never in scores
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepResult:
+    """What one step did.
+
+    Args:
+        loss: mean over the global batch's queries, in nats (regression: on the scaled axis).
+        gradient_norm: global norm before clipping.
+        skipped: whether the update was left out because the loss or a gradient was not finite.
+    """
+
+    loss: float
+    gradient_norm: float
+    skipped: bool
+
+
+def query_losses(prediction: ClassLogProbabilities | BarDistribution, y_query: Tensor) -> Tensor:
+    """NLL of y_query [B, M] in nats, [B, M]. Queries whose class the context lacks count as zero.
+
+    In regression the targets are scaled by the context first, so tasks of any unit weigh the same.
+    """
+    if isinstance(prediction, ClassLogProbabilities):
+        nll = prediction.nll(y_query)
+        return torch.where(nll.isinf(), 0.0, nll)
+    scaled = ((y_query - prediction.location) / prediction.scale).clamp(-TARGET_LIMIT, TARGET_LIMIT)
+    return -prediction.log_density_scaled(scaled)
+
+
+def compute_dtype(device: torch.device) -> torch.dtype:
+    """bfloat16 where the hardware multiplies it fast, else float32."""
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    capability = torch.backends.cpu.get_cpu_capability()
+    fast = capability == "AVX512" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return torch.bfloat16 if fast else torch.float32
+
+
+def training_step(
+    network: Network, optimizer: MuonAdamW, *, batch: TaskBatch, factor: float, dtype: torch.dtype
+) -> StepResult:
+    """Trains on this worker's share of a batch; with several workers, gradients and losses are averaged first."""
+    device = next(network.parameters()).device
+    inputs = network_inputs(batch, device)
+    with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
+        prediction = network(inputs)
+    loss = query_losses(prediction, torch.from_numpy(batch.y_query).to(device)).mean()
+    for parameter in network.parameters():
+        parameter.grad = None
+    loss.backward()
+    mean_loss = average_gradients(network, loss.detach())
+    norm = float(nn.utils.get_total_norm([parameter.grad for parameter in network.parameters()]))
+    skipped = not (math.isfinite(norm) and math.isfinite(mean_loss))
+    if not skipped:
+        if norm > optimizer.config.clip_norm:
+            torch._foreach_mul_([p.grad for p in network.parameters()], optimizer.config.clip_norm / norm)
+        optimizer.step(factor)
+    return StepResult(loss=mean_loss, gradient_norm=norm, skipped=skipped)
+
+
+def average_gradients(network: nn.Module, loss: Tensor) -> float:
+    """Averages gradients and loss over the workers by one all-reduce of one flat buffer; returns the loss."""
+    parameters = list(network.parameters())
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    if not distributed.is_initialized() or distributed.get_world_size() == 1:
+        return float(loss)
+    flat = torch.cat([parameter.grad.flatten() for parameter in parameters] + [loss.float().view(1)])
+    distributed.all_reduce(flat)
+    flat /= distributed.get_world_size()
+    offset = 0
+    for parameter in parameters:
+        parameter.grad.copy_(flat[offset : offset + parameter.numel()].view_as(parameter))
+        offset += parameter.numel()
+    return float(flat[-1])
+
+

@@ -1,0 +1,202 @@
+"""Mini against official: where this network is TabPFN-3's design, and where it is smaller or simpler (seed 5.10).
+
+Sources of the right-hand column: the TabPFN-3 code that Prior Labs publishes (package tabpfn 9.2.0, architecture v3) and
+its report. The left-hand column is filled from the run's own configuration; what the configuration lacks is said to be
+missing, never assumed. A simplification carries the word Mini in the module that makes it and in this table.
+"""
+
+import dataclasses
+import enum
+import string
+from collections.abc import Mapping
+from typing import Any
+
+
+class Relation(enum.StrEnum):
+    """How a feature relates to the official one."""
+
+    MINI = "Mini"
+    SAME = "same"
+    OTHER = "other"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One row of the table.
+
+    Args:
+        feature: what is compared.
+        ours: a text whose {dotted.keys} are filled from the network's configuration.
+        official: the same in TabPFN-3.
+        relation: whether ours is a simplification.
+    """
+
+    feature: str
+    ours: str
+    official: str
+    relation: Relation
+
+
+_COMMON = (
+    Fact(
+        feature="Cell width",
+        ours="{cell.width}",
+        official="128",
+        relation=Relation.MINI,
+    ),
+    Fact(
+        feature="Features of a cell",
+        ours="soft-clipped z-score, mid-rank among the context, NaN and ±inf flags, Fourier features; categories by code",
+        official="scaled value (context mean where missing), NaN and ±inf flags",
+        relation=Relation.OTHER,
+    ),
+    Fact(
+        feature="Neighbour columns in a cell",
+        ours="j, j+1, j+3 (mod C)",
+        official="j+1, j+2, j+4 (mod C)",
+        relation=Relation.OTHER,
+    ),
+    Fact(
+        feature="Column stage",
+        ours="{cell.num_rounds} rounds, {cell.num_heads} heads, {cell.num_inducing} inducing points",
+        official="3 blocks, 8 heads, 128 inducing points",
+        relation=Relation.MINI,
+    ),
+    Fact(
+        feature="Labels in the column stage (target-aware)",
+        ours="{cell.target_aware}",
+        official="yes, on context rows",
+        relation=Relation.SAME,
+    ),
+    Fact(
+        feature="Row stage",
+        ours="{cell.num_rounds} rounds through {cell.num_tokens} temporary tokens, no positions, then summary tokens",
+        official="3 blocks, 8 heads, 4 CLS tokens, rotary positions (base 1e5), flattened to 512",
+        relation=Relation.MINI,
+    ),
+    Fact(
+        feature="ICL stage",
+        ours="{icl.num_blocks} blocks, {icl.num_heads} heads, width {icl.width}",
+        official="24 blocks, 8 heads, width 512",
+        relation=Relation.MINI,
+    ),
+    Fact(
+        feature="Who reads whom",
+        ours="context → context, query → context",
+        official="train → train, test → train",
+        relation=Relation.SAME,
+    ),
+    Fact(
+        feature="Query side of ICL attention",
+        ours="symmetric multi-head attention: every head has its own keys and values",
+        official="multi-query: the first key/value head serves all heads (icl_num_kv_heads_test = 1)",
+        relation=Relation.MINI,
+    ),
+    Fact(
+        feature="Scaling with context length",
+        ours="none in ICL; in the retrieval head a learned factor per head, linear in log N",
+        official="QASSMax in ICL: queries × base(log N) × (1 + tanh(modulation))",
+        relation=Relation.MINI,
+    ),
+    Fact(
+        feature="Normalisation",
+        ours="pre-norm, {icl.norm}",
+        official="pre-norm, RMSNorm",
+        relation=Relation.OTHER,
+    ),
+    Fact(
+        feature="Number of features",
+        ours="up to {max_features}",
+        official="no fixed limit in the network",
+        relation=Relation.MINI,
+    ),
+)
+_CLASSIFICATION = (
+    Fact(
+        feature="Label embedding",
+        ours="orthogonal at the start, trainable; {icl.max_classes} classes at most",
+        official="orthonormal at the start, trainable; 160 classes at most",
+        relation=Relation.MINI,
+    ),
+    Fact(
+        feature="Classification head",
+        ours="retrieval, {retrieval.num_heads} heads of width {retrieval.head_width}; log(clip(p, {retrieval.clip}))",
+        official="retrieval, 6 heads of width 64 (which is no class limit); log(max(p, 1e-5) + 3e-5)",
+        relation=Relation.MINI,
+    ),
+    Fact(
+        feature="Classes that the context lacks",
+        ours="probability 0 by structure, masked in the loss",
+        official="a floor of about 4e-5 each",
+        relation=Relation.OTHER,
+    ),
+)
+_REGRESSION = (
+    Fact(
+        feature="Label encoding",
+        ours="continuous perceptron of the target scaled by the context",
+        official="continuous encoding of the target scaled by the context",
+        relation=Relation.SAME,
+    ),
+    Fact(
+        feature="Regression head",
+        ours="{icl.width} → 2 × {icl.width} → {buckets.num_buckets} buckets, sinh-spaced to ±{buckets.border}",
+        official="512 → 1024 → 5000 buckets, piecewise linear to ±128, half-normal tails",
+        relation=Relation.MINI,
+    ),
+)
+_LAST = (
+    Fact(
+        feature="Prior and pretraining",
+        ours="open: this repository, this run's configuration",
+        official="not published",
+        relation=Relation.OTHER,
+    ),
+)
+
+
+def facts(kind: str) -> tuple[Fact, ...]:
+    """The rows for one kind of model."""
+    return _COMMON + (_CLASSIFICATION if kind == "classification" else _REGRESSION) + _LAST
+
+
+def aligned_facts(kind: str, network: Mapping[str, Any] | None) -> list[Fact]:
+    """The rows with this run's own numbers; `network` is the network's part of the configuration."""
+    return [_filled(fact, network or {}) for fact in facts(kind)]
+
+
+def network_config(config: Any, *, kind: str) -> Mapping[str, Any] | None:
+    """Finds the network's part in a run's configuration: an object with a cell and an ICL stage, for `kind` if it says."""
+    found = [node for node in _objects(config) if "cell" in node and "icl" in node]
+    exact = [node for node in found if node.get("kind") == kind]
+    return (exact or [node for node in found if "kind" not in node] or [None])[0]
+
+
+def _objects(node: Any) -> list[Mapping[str, Any]]:
+    if isinstance(node, Mapping):
+        return [node] + [inner for value in node.values() for inner in _objects(value)]
+    if isinstance(node, list):
+        return [inner for value in node for inner in _objects(value)]
+    return []
+
+
+def _filled(fact: Fact, network: Mapping[str, Any]) -> Fact:
+    keys = [key for _, key, _, _ in string.Formatter().parse(fact.ours) if key]
+    text = fact.ours
+    for key in keys:
+        text = text.replace("{" + key + "}", _shown(_at(network, key)))
+    return dataclasses.replace(fact, ours=text)
+
+
+def _at(node: Any, key: str) -> Any:
+    for part in key.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            return None
+        node = node[part]
+    return node
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "(not recorded)"
+    return {True: "yes, on context rows", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,97 @@
+"""Which figures a run's files give: absent files give none. Picture names are unique over the whole run."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from reports import figures, standings
+from reports.drawing import Picture
+from reports.figures import Curve, ModelScore
+from reports.run_folder import KindFiles
+
+MAX_DRAWN_TABLES = 12
+_VALIDATION = "validation/"
+_LOSS_UNITS = {"classification": "NLL, nats per query row", "regression": "NLL, nats (scaled target)"}
+_LEVELS = ("0.05", "0.5", "0.95")
+
+
+def training_pictures(part: KindFiles) -> list[Picture]:
+    """Learning curves: training loss, then each validation metric with its task families."""
+    out = []
+    if "train/loss" in part.curves:
+        name, unit = f"{part.kind}-training-loss", _LOSS_UNITS[part.kind]
+        out.append(figures.record_curve(part.curves["train/loss"], name=name, title="Training loss", unit=unit))
+    for metric, curves in _validation(part.curves).items():
+        title = f"Validation {standings.metric_of(metric).label}"
+        unit = _LOSS_UNITS[part.kind] if metric == "nll" else metric
+        name = f"{part.kind}-validation-{len(out)}"
+        out.append(figures.validation_curves(curves, name=name, title=title, unit=unit))
+    return out
+
+
+def throughput_pictures(part: KindFiles) -> list[Picture]:
+    """Tasks per second of the training loop over its steps."""
+    curve = part.curves.get("train/tasks_per_second")
+    if curve is None:
+        return []
+    title, name = f"Throughput, {part.kind}", f"{part.kind}-throughput"
+    return [figures.record_curve(curve, name=name, title=title, unit="tasks per second", baseline=0.0)]
+
+
+def _validation(curves: Mapping[str, Curve]) -> dict[str, dict[str, Curve]]:
+    """`validation/nll/forest` → {"nll": {"forest": curve}}; the mean over all is called "all"."""
+    out: dict[str, dict[str, Curve]] = {}
+    for key, curve in curves.items():
+        if key.startswith(_VALIDATION):
+            metric, _, family = key.removeprefix(_VALIDATION).partition("/")
+            out.setdefault(metric, {})[family or figures.ALL] = curve
+    return out
+
+
+def mask_pictures(views: Mapping[str, Any], *, kind: str) -> list[Picture]:
+    """The mask that reached attention, and the weights that it let through."""
+    if "mask" not in views or "num_context" not in views:
+        return []
+    mask, cut = np.asarray(views["mask"], float), int(views["num_context"])
+    out = [figures.mask_picture(mask, num_context=cut, name=f"{kind}-mask")]
+    if "weights" in views:
+        weights = np.asarray(views["weights"], float)
+        out.append(figures.weights_picture(weights, mask, num_context=cut, name=f"{kind}-weights"))
+    return out
+
+
+def reading_pictures(views: Mapping[str, Any], *, kind: str) -> list[Picture]:
+    """What one query read and the probabilities that it got, or the predictive distribution of one task."""
+    out = []
+    if "read_weights" in views and "context_labels" in views:
+        answer = int(views["query_label"])
+        weights, labels = np.asarray(views["read_weights"], float), np.asarray(views["context_labels"], int)
+        out.append(figures.read_weights_picture(weights, labels, answer=answer, name=f"{kind}-read-weights"))
+        if "probabilities" in views:
+            values = np.asarray(views["probabilities"], float)
+            out.append(figures.probabilities_picture(values, answer=answer, name=f"{kind}-probabilities"))
+    if "curve_x" in views and all(level in views.get("curve_quantiles", {}) for level in _LEVELS):
+        out.append(figures.band_picture(views, views["curve_quantiles"], name=f"{kind}-band"))
+    return out
+
+
+def score_pictures(part: KindFiles, *, metric: standings.Metric, tables: Sequence[str]) -> list[Picture]:
+    """One metric, one panel for each of `tables`: models best first, with their seeds."""
+    out = []
+    for index, table in enumerate(tables):
+        scores = []
+        for model in part.scores[table]:
+            seeds = standings.seeds_of(part.scores, table=table, model=model, metric=metric.key)
+            values = [value for value in seeds if np.isfinite(value)]
+            if values:
+                is_ours = model == standings.OURS
+                scores.append(ModelScore(label=standings.label_of(model), values=values, is_ours=is_ours))
+        if scores:
+            panel = {"title": table, "unit": metric.label, "name": f"{part.kind}-{metric.key}-{index}"}
+            out.append(figures.score_picture(scores, higher_is_better=_is_higher(metric), **panel))
+    return out
+
+
+def _is_higher(metric: standings.Metric) -> bool:
+    return metric.direction is standings.Direction.HIGHER

@@ -1,7 +1,7 @@
 """Mini against official: where this network is TabPFN-3's design, and where it is smaller or simpler (seed 5.10).
 
-Sources of the right-hand column: the TabPFN-3 code that Prior Labs publishes (package tabpfn 9.2.0, architecture v3) and
-its report. The left-hand column is filled from the run's own configuration; what the configuration lacks is said to be
+Source of the right-hand column: the TabPFN-3 code that Prior Labs publishes (package tabpfn 9.2.0, architecture v3)
+and its report. The left-hand column is filled from the run's own configuration; what the configuration lacks is said to be
 missing, never assumed. A simplification carries the word Mini in the module that makes it and in this table.
 """
 
@@ -46,7 +46,7 @@ _COMMON = (
     ),
     Fact(
         feature="Features of a cell",
-        ours="soft-clipped z-score, mid-rank among the context, NaN and ±inf flags, Fourier features; categories by code",
+        ours="soft-clipped z-score, mid-rank in the context, NaN and ±inf flags, Fourier features; categories by code",
         official="scaled value (context mean where missing), NaN and ±inf flags",
         relation=Relation.OTHER,
     ),
@@ -147,6 +147,12 @@ _REGRESSION = (
 )
 _LAST = (
     Fact(
+        feature="Prediction",
+        ours="mean over {scoring.num_estimators} orders of features and classes, no temperature",
+        official="mean over 8 orders of features and classes, temperature 0.9",
+        relation=Relation.MINI,
+    ),
+    Fact(
         feature="Prior and pretraining",
         ours="open: this repository, this run's configuration",
         official="not published",
@@ -160,13 +166,15 @@ def facts(kind: str) -> tuple[Fact, ...]:
     return _COMMON + (_CLASSIFICATION if kind == "classification" else _REGRESSION) + _LAST
 
 
-def aligned_facts(kind: str, network: Mapping[str, Any] | None) -> list[Fact]:
-    """The rows with this run's own numbers; `network` is the network's part of the configuration."""
-    return [_filled(fact, network or {}) for fact in facts(kind)]
+def aligned_facts(kind: str, config: Any) -> list[Fact]:
+    """The rows with the numbers of a run's own configuration, as config.json holds it."""
+    network = network_config(config, kind=kind) or {}
+    scoring = next((node for node in _objects(config) if "num_estimators" in node), {})
+    return [_filled(fact, {**network, "scoring": scoring}) for fact in facts(kind)]
 
 
 def network_config(config: Any, *, kind: str) -> Mapping[str, Any] | None:
-    """Finds the network's part in a run's configuration: an object with a cell and an ICL stage, for `kind` if it says."""
+    """The network's part of a run's configuration: an object with a cell and an ICL stage, of `kind` if it says."""
     found = [node for node in _objects(config) if "cell" in node and "icl" in node]
     exact = [node for node in found if node.get("kind") == kind]
     return (exact or [node for node in found if "kind" not in node] or [None])[0]

@@ -77,7 +77,8 @@ def validation_curves(curves: Mapping[str, Curve], *, name: str, title: str, uni
     for index, (label, curve) in enumerate(curves.items()):
         colour, width = (INK, 2.2) if label == ALL else (CLASSES[index % len(CLASSES)], 1.4)
         dashes = ("-", "--", ":")[index // len(CLASSES) % 3]
-        axes.plot(curve.steps, curve.values, dashes, color=colour, linewidth=width, marker="o", markersize=3, label=label)
+        line = {"color": colour, "linewidth": width, "label": label}
+        axes.plot(curve.steps, curve.values, dashes, marker="o", markersize=3, **line)
         low = int(np.nanargmin(curve.values)) if not np.all(np.isnan(curve.values)) else 0
         axes.plot(curve.steps[low], curve.values[low], "o", color=colour, markersize=6, fillstyle="none")
         ends.append(f"{label} {curve.values[-1]:.3f} (lowest {curve.values[low]:.3f} at step {curve.steps[low]})")

@@ -115,7 +115,6 @@ def _section(part: KindFiles, run: Run) -> KindSection:
     headlines = HEADLINES[part.kind]
     ordered = sorted(metrics, key=lambda metric: (headlines + (metric.key,)).index(metric.key))
     views = part.views or {}
-    network = alignment.network_config(run.config, kind=part.kind)
     seeds = [len(entry["per_seed"]) for table in part.scores.values() for by in table.values() for entry in by.values()]
     audit = part.audit or {}
     return KindSection(
@@ -132,7 +131,7 @@ def _section(part: KindFiles, run: Run) -> KindSection:
         readings=exhibits.reading_pictures(views, kind=part.kind),
         cost=exhibits.throughput_pictures(part),
         tiles=standings.tiles(part.scores, headlines=[standings.metric_of(key) for key in headlines]),
-        facts=alignment.aligned_facts(part.kind, network),
+        facts=alignment.aligned_facts(part.kind, run.config),
         num_seeds=max(seeds, default=0),
         throughput=_throughput(part.curves),
     )

@@ -79,8 +79,8 @@ def find_run(run: str, *, root: pathlib.Path) -> pathlib.Path:
     if folder.is_dir() and ((folder / "config.json").is_file() or any((folder / kind).is_dir() for kind in KINDS)):
         return folder
     known = sorted(path.parent.name for path in root.glob("*/config.json"))
-    there = f"there are {', '.join(known[-5:])}" if known else f"there is none in {root}; name another folder with --root"
-    raise Failure(ExitCode.NOT_FOUND, f"no run at {folder}: {there}")
+    mend = f"choose one of {', '.join(known[-5:])}" if known else f"{root} holds none; name another folder with --root"
+    raise Failure(ExitCode.NOT_FOUND, f"no run at {folder}: {mend}")
 
 
 def read_run(folder: pathlib.Path) -> Run:
@@ -174,4 +174,9 @@ def _curves(rows: list[dict[str, Any]]) -> dict[str, Curve]:
         for key, value in row.items():
             if key != "step" and isinstance(value, (int, float)) and isinstance(row.get("step"), int):
                 values.setdefault(key, {})[row["step"]] = float(value)
-    return {key: Curve(steps=sorted(by_step), values=[by_step[s] for s in sorted(by_step)]) for key, by_step in values.items()}
+    return {key: _curve(by_step) for key, by_step in values.items()}
+
+
+def _curve(by_step: Mapping[int, float]) -> Curve:
+    steps = sorted(by_step)
+    return Curve(steps=steps, values=[by_step[step] for step in steps])

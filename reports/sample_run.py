@@ -33,8 +33,9 @@ _NETWORK = {
 def write_sample_run(folder: pathlib.Path, *, seed: int = 0) -> pathlib.Path:
     """Writes every file that a finished run has, checkpoints aside; both models are verified."""
     generator = np.random.default_rng(seed)
-    config = {"preset": "tiny", "seed": seed, "training": {"num_steps": 1000, "batch_size": 32}, "network": _NETWORK}
-    files.write_json(folder / "config.json", config)
+    config = {kind: {"network": {"kind": kind, **_NETWORK}, "loop": {"num_steps": 1000}} for kind in TABLES}
+    config |= {"seed": seed, "scoring": {"num_seeds": 3, "num_estimators": 4}}
+    files.write_json(folder / "config.json", {"format_version": 1, "preset": "tiny", "config": config})
     seconds = {"generate": 31.2, "train classification": 212.0, "train regression": 204.5, "audit": 18.3, "score": 44.0}
     events = [{"stage": stage, "event": "end", "seconds": value} for stage, value in seconds.items()]
     (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
@@ -43,11 +44,12 @@ def write_sample_run(folder: pathlib.Path, *, seed: int = 0) -> pathlib.Path:
         sha = kind[0] * 64
         (folder / kind).mkdir(parents=True, exist_ok=True)
         _write_metrics(folder / kind / "metrics.jsonl", generator)
-        write_results(folder / kind / "results.arrow", _rows(kind, generator), weights_sha256=sha, status=Status.VERIFIED)
+        rows = _rows(kind, generator)
+        write_results(folder / kind / "results.arrow", rows, weights_sha256=sha, status=Status.VERIFIED)
         files.write_json(folder / kind / "audit.json", audit_of(sha))
         views = classification_views(generator) if kind == "classification" else regression_views(generator)
         files.write_json(folder / kind / "views.json", views)
-        models[kind] = {"weights_sha256": sha, "parameters": 903_425, "tasks_seen": 32_000, "scores": {}}
+        models[kind] = {"weights_sha256": sha, "parameters": 903_425, "tasks_seen": 32_000, "step": 1000, "scores": {}}
     files.write_json(folder / "summary.json", {"verified": True, "seconds": seconds, "models": models})
     return folder
 

@@ -189,17 +189,19 @@ class Tracker:
         """Sends what waits and ends the run.
 
         Args:
-            status: FINISHED, FAILED or KILLED; None leaves the run as it was found (for a program that only adds to it).
+            status: FINISHED, FAILED or KILLED; None leaves the run as it was found: for programs that only add to it.
 
         Returns:
-            How many points, parameters sets and files could not be delivered; one line on standard error names them.
+            How many points, files and other items could not be delivered; one line on standard error names them.
         """
         ending = status or self._found_status or "FINISHED"
-        self._queue.append(_Delivery(what="the end of the run", send=lambda client, run_id: self._end(ending)))
+        end = _Delivery(what="the end of the run", send=lambda client, run_id: self._end(ending), pending=lambda: 0)
+        self._queue.append(end)
         self._flush(is_last=True)
-        missing = sum(delivery.pending() for delivery in self._queue) + len(self._refused)
+        left = [delivery for delivery in self._queue if delivery.pending()]
+        missing = sum(delivery.pending() for delivery in left) + len(self._refused)
         if missing:
-            named = ", ".join([delivery.what for delivery in self._queue] + self._refused)
+            named = ", ".join([delivery.what for delivery in left] + self._refused)
             _say(f"{missing} items were not delivered to {_public(self._uri)}: {named}")
         return missing
 

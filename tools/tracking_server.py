@@ -39,7 +39,7 @@ def serving(*, root: pathlib.Path, port: int, host: str = "127.0.0.1") -> Iterat
     process = subprocess.Popen(
         _command(root, host=host, port=port),
         cwd=root,
-        env={**os.environ, **tracking.OFFLINE},
+        env={**os.environ, **tracking.OFFLINE, "PYTHONWARNINGS": "ignore"},
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -53,7 +53,7 @@ def serving(*, root: pathlib.Path, port: int, host: str = "127.0.0.1") -> Iterat
 def _command(root: pathlib.Path, *, host: str, port: int) -> list[str]:
     """`-P` keeps folders of ours that are named like packages of theirs off the server's path."""
     store = ["--backend-store-uri", tracking.database_uri(root), "--artifacts-destination", str(root / "artifacts")]
-    address = ["--host", host, "--port", str(port), "--workers", "1"]
+    address = ["--host", host, "--port", str(port), "--workers", "1", "--uvicorn-opts", "--log-level warning"]
     return [sys.executable, "-P", "-m", "mlflow", "server", *store, *address]
 
 

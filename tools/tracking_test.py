@@ -94,7 +94,8 @@ def test_a_call_that_arrived_without_an_answer_is_not_repeated(root: pathlib.Pat
 def test_a_torn_line_and_values_that_are_no_numbers_are_passed_over(root: pathlib.Path) -> None:
     path = root / "tiny" / "metrics.jsonl"
     path.parent.mkdir()
-    path.write_text('{"step": 1, "loss": 2.0, "note": "x", "bad": null}\n{"step": 2, "lo\n{"step": 3, "loss": NaN}\n{"step": 4')
+    lines = ('{"step": 1, "loss": 2.0, "note": "x", "bad": null}', '{"step": 2, "lo', '{"step": 3, "loss": NaN}', '{"step"')
+    path.write_text("\n".join(lines))
     tracker = _open(root)
     tracker.replay(path)
     history = _client(root).get_metric_history(tracker.run_id, "loss")
@@ -206,10 +207,10 @@ def test_an_absent_server_neither_raises_nor_delays_and_is_named_once(tmp_path: 
     for _ in range(20):
         tracker.replay(path)
         tracker.log_params({"a": 1})
-    assert tracker.close() == 2 + 20 + 1
+    assert tracker.close() == 2 + 20
     assert time.monotonic() - started < 5
     said = capsys.readouterr().err
-    assert said.count("does not answer") == 1 and "metrics.jsonl" in said and "23 items were not delivered" in said
+    assert said.count("does not answer") == 1 and "metrics.jsonl" in said and "22 items were not delivered" in said
     assert "secret" not in said
 
 

@@ -1,0 +1,49 @@
+"""Mini against official: our side comes from the run's own configuration."""
+
+import pytest
+
+from reports import alignment
+from reports.alignment import Relation
+
+
+def _config(**network: object) -> dict[str, object]:
+    return {"config": {"classification": {"network": {"kind": "classification", **network}}}}
+
+
+CONFIG = _config(
+    cell={"width": 48, "num_rounds": 2, "num_heads": 2, "num_inducing": 16, "num_tokens": 4, "target_aware": False},
+    icl={"num_blocks": 7, "num_heads": 3, "width": 96, "max_classes": 10, "norm": "rms"},
+)
+
+
+def _ours(kind: str, config: object) -> dict[str, str]:
+    return {fact.feature: fact.ours for fact in alignment.aligned_facts(kind, config)}
+
+
+def test_our_side_is_filled_from_the_configuration() -> None:
+    """5.10: the report has a table Mini against official."""
+    ours = _ours("classification", CONFIG)
+    assert ours["ICL stage"] == "7 blocks, 3 heads, width 96"
+    assert ours["Labels in the column stage (target-aware)"] == "no"
+
+
+def test_what_the_configuration_lacks_is_not_assumed() -> None:
+    assert "(not recorded)" in _ours("classification", CONFIG)["Classification head"]
+    assert "(not recorded)" in _ours("regression", None)["Regression head"]
+
+
+def test_the_network_of_the_right_kind_is_found() -> None:
+    both = {"a": [{"kind": "regression", "cell": {}, "icl": {}}, {"kind": "classification", "cell": 1, "icl": 2}]}
+    assert alignment.network_config(both, kind="classification") == {"kind": "classification", "cell": 1, "icl": 2}
+    assert alignment.network_config({"x": 1}, kind="classification") is None
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_every_simplification_that_the_course_names_has_a_row(kind: str) -> None:
+    """5.10, 6.1, 6.9: multi-query, QASSMax, label embedding, head sizes, and that 6×64 is no class limit."""
+    text = " ".join(f"{fact.feature} {fact.official}" for fact in alignment.facts(kind))
+    for word in ("icl_num_kv_heads_test", "QASSMax", "test → train"):
+        assert word in text
+    needed = ("160 classes", "6 heads of width 64 (which is no class limit)") if kind == "classification" else ("5000",)
+    assert all(word in text for word in needed)
+    assert any(fact.relation is Relation.MINI for fact in alignment.facts(kind))

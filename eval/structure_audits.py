@@ -1,0 +1,189 @@
+"""Audits of structure: the mask that reaches attention (5.D), row slices (5.4), sums over rows and classes (6.4)."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eval.case import CONTROL_MULTIPLE, AuditResult, Case, prediction_gap, visibility_truth
+from eval.specimens import with_context_labels_changed, with_labels, with_queries
+from eval.subject import Run, Subject
+from eval.tracing import AttentionCall, Stage, largest_gap
+from model.attention import attention_weights, merge_heads, split_heads
+from model.icl_transformer import AttentionPath
+from priors.task import Episode, TaskKind
+
+_AGREEMENT = 1e-5
+
+
+def mask_graph(case: Case) -> AuditResult:
+    """The mask of every block's attention, as it arrives, is the four-block picture; forbidden weights are 0 (5.D).
+
+    Both paths are looked at: the reference path, whose mask is printed, and the subject's own; they agree to 1e-5.
+    """
+    name = "mask_graph"
+    names = ("wrong_cells", "forbidden_weight", "weights_unlike_output", "reference_unlike_fast", "control_output")
+    figures = dict.fromkeys(names, 0.0)
+    runs = {path: case.subject.fresh(path=path) for path in AttentionPath}
+    for tables in (list(case.episodes), list(case.episodes[:1])):
+        found = {path: subject.run(tables) for path, subject in runs.items()}
+        for path, run in found.items():
+            problem = _mask_problem(run, runs[path], figures=figures)
+            if problem is not None:
+                stage, what = problem
+                return case.failed(name, stage=stage, figures=figures, message=f"{path} path: {what}")
+        gap = prediction_gap(*found.values())
+        figures["reference_unlike_fast"] = max(figures["reference_unlike_fast"], gap)
+        if gap > max(_AGREEMENT, case.noise.tolerance):
+            what = f"reference and fast path differ by {gap:.3g}"
+            return case.failed(name, stage=Stage.BLOCKS, figures=figures, message=what)
+    if figures["control_output"] < CONTROL_MULTIPLE * case.noise.tolerance:
+        what = f"attention adds {figures['control_output']:.3g} at most, so its mask means nothing: the audit is blind"
+        return case.failed(name, stage=None, figures=figures, message=what)
+    return case.passed(name, figures=figures, message="every row reads the real context rows and nothing else")
+
+
+def _mask_problem(run: Run, subject: Subject, *, figures: dict[str, float]) -> tuple[Stage, str] | None:
+    truth, cut = visibility_truth(run.batch), run.batch.x_context.shape[1]
+    if len(run.trace.attention) != len(subject.network.icl.blocks):
+        return Stage.BLOCKS, f"{len(run.trace.attention)} of {len(subject.network.icl.blocks)} attentions ran"
+    for call in run.trace.attention:
+        if not call.clean():
+            return Stage.MASK, f"{call.name} has a mask value that is neither 0 nor minus infinity"
+        visible = call.visible()
+        wrong = int((visible != truth).sum())
+        figures["wrong_cells"] = max(figures["wrong_cells"], float(wrong))
+        if wrong:
+            inverted = torch.equal(visible[:, :, :cut], ~truth[:, :, :cut])
+            example = _example(visible, truth, cut=cut)
+            what = f"{wrong} of {truth.numel()} cells of {call.name}'s mask are wrong: {example}"
+            return (Stage.POLARITY if inverted else Stage.MASK), what
+        weights, output = _weights(call, subject)
+        forbidden = float(weights.masked_fill(truth[:, None, :, : weights.shape[-1]], 0.0).abs().max())
+        size = float(call.output.abs().max())
+        unlike = largest_gap(output, call.output) / max(size, 1e-3)
+        figures["control_output"] = max(figures["control_output"], size)
+        figures["forbidden_weight"] = max(figures["forbidden_weight"], forbidden)
+        figures["weights_unlike_output"] = max(figures["weights_unlike_output"], unlike)
+        if forbidden > 0:
+            return Stage.MASK, f"{call.name} gives a forbidden key the weight {forbidden:.3g}"
+        if unlike > 1e-4:
+            return Stage.BLOCKS, f"{call.name} does not compute what its weights say (off by {unlike:.3g})"
+    return None
+
+
+def _weights(call: AttentionCall, subject: Subject) -> tuple[Tensor, Tensor]:
+    """Weights [B, H, T, S] recomputed from what reached the attention, and the output [B, T, D] they stand for."""
+    module = subject.network.get_submodule(call.name)
+    with torch.no_grad():
+        key, value = module.keys_values(call.source)
+        weights = attention_weights(split_heads(module.query(call.x), module.num_heads), key, bias=call.bias)
+        return weights, module.output(merge_heads(weights @ value))
+
+
+def _example(visible: Tensor, truth: Tensor, *, cut: int) -> str:
+    table, row, key = (int(index) for index in (visible != truth).nonzero()[0])
+    reader, read = (f"{'context' if index < cut else 'query'} {index - cut * (index >= cut)}" for index in (row, key))
+    verb = "reads" if visible[table, row, key] else "does not read"
+    return f"in table {table}, {reader} {verb} {read}"
+
+
+def slices(case: Case) -> AuditResult:
+    """Rows 0..N-1 are the context and N..T-1 the queries, at both ends (5.4): no row is lost or shifted.
+
+    Two ways: what leaves the ICL stage is cut from its sequence at N, and what enters it from the row tokens; and each
+    context row, and each query's own features, move predictions.
+    """
+    name, subject = "slices", case.subject.fresh()
+    run = subject.run(list(case.episodes))
+    figures: dict[str, float] = {}
+    problem = _cut_problem(run)
+    if problem is not None:
+        return case.failed(name, stage=Stage.SLICES, figures=figures, message=problem)
+    episode = case.episodes[0]
+    floor = 2 * case.noise.rounding
+    figures["floor"] = floor
+    context, query, others = _influence(subject, episode)
+    ends = {"context_first": context[0], "context_last": context[-1], "query_first": query[0], "query_last": query[-1]}
+    figures |= {**ends, "context_least": min(context), "query_least": min(query), "query_on_others": others}
+    for what, effects in (("context row", context), ("query row", query)):
+        least = int(np.argmin(effects))
+        if effects[least] <= floor:
+            message = f"{what} {least} has no influence ({effects[least]:.3g}): is it cut off?"
+            return case.failed(name, stage=Stage.SLICES, figures=figures, message=message)
+    if others > case.noise.tolerance:
+        message = f"a query's features move another query's prediction by {others:.3g}: are rows shifted?"
+        return case.failed(name, stage=Stage.SLICES, figures=figures, message=message)
+    return case.passed(name, figures=figures, message="first and last context and query rows are present and in place")
+
+
+def _cut_problem(run: Run) -> str | None:
+    cut, find = run.batch.x_context.shape[1], run.trace.find
+    rows, hidden = find("row_readout"), find("icl.norm")
+    real = torch.from_numpy(run.batch.query_mask)[..., None]
+    pairs = {
+        "context rows that enter the ICL stage": (find("icl.injection.context_rows"), rows[:, :cut]),
+        "query rows that enter the ICL stage": (find("icl.injection.query_rows"), rows[:, cut:]),
+        "context rows that leave the ICL stage": (find("icl.h_context"), hidden[:, :cut]),
+        "query rows that leave the ICL stage": (find("icl.h_query") * real, hidden[:, cut:] * real),
+    }
+    for what, (found, expected) in pairs.items():
+        if not torch.equal(found, expected):
+            return f"the {what} are not rows {'0..N-1' if 'context' in what else 'N..T-1'} of the sequence"
+    if run.readout.shape[1] != run.batch.x_query.shape[1]:
+        return f"{run.readout.shape[1]} predictions for {run.batch.x_query.shape[1]} queries"
+    return None
+
+
+def _influence(subject: Subject, episode: Episode) -> tuple[list[float], list[float], float]:
+    """How far each context label moves predictions, each query's features its own, and at most any other's."""
+    evidence = episode.evidence()
+    n, m = len(evidence.y_context), len(evidence.x_query)
+    swapped = np.roll(evidence.x_query, 1, axis=0) + 0.25
+    tables = [episode, *(with_context_labels_changed(episode, [row]) for row in range(n))]
+    for row in range(m):
+        x = evidence.x_query.copy()
+        x[row] = swapped[row]
+        tables.append(with_queries(episode, x, answers=episode.answers()))
+    readout = subject.run(tables).readout
+    moved = (readout[1:] - readout[:1]).abs().amax(-1)
+    own = moved[n:].diagonal()
+    others = float((moved[n:] - torch.diag(own)).max())
+    return moved[:n].amax(-1).tolist(), own.tolist(), others
+
+
+def probabilities(case: Case) -> AuditResult:
+    """Read weights sum to 1 over context rows, p over classes; the head's p is what is predicted (6.4, 6.5)."""
+    name, subject = "probabilities", case.subject.fresh()
+    tables = list(case.episodes)
+    run = subject.run(tables)
+    if subject.kind is TaskKind.REGRESSION:
+        total = run.trace.find("prediction.log_mass").double().exp().sum(-1)
+        figures = {"bucket_sum_off": float((total - 1).abs().max())}
+        return _sum_verdict(case, name, figures=figures, limit=1e-4)
+    shown, weights = run.trace.find("head.probabilities").double(), run.trace.find("head.read_weights").double()
+    predicted = run.trace.find("prediction.log_p").double().exp()
+    one_class = [_without_last_class(episode) for episode in tables]
+    absent = [outcome.prediction[:, -1].max() for outcome in subject.run(one_class).outcomes]
+    num_classes = predicted.shape[-1]
+    figures = {
+        "row_sum_off": float((weights.sum(-1) - 1).abs().max()),
+        "class_sum_off": float((predicted.sum(-1) - 1).abs().max()),
+        "prediction_unlike_head": float((predicted - shown).abs().max()),
+        "absent_class": float(max(absent)),
+    }
+    clip = num_classes * subject.network.config.retrieval.clip
+    return _sum_verdict(case, name, figures=figures, limit=clip + 1e-4)
+
+
+def _sum_verdict(case: Case, name: str, *, figures: dict[str, float], limit: float) -> AuditResult:
+    for what, size in figures.items():
+        if not size <= limit:
+            message = f"{what.replace('_', ' ')}: {size:.3g} where at most {limit:.3g} is rounding and clipping"
+            return case.failed(name, stage=Stage.HEAD, figures=figures, message=message)
+    return case.passed(name, figures=figures, message="sums over rows and classes are 1, and p is what is predicted")
+
+
+def _without_last_class(episode: Episode) -> Episode:
+    """The same table whose context lacks its last class."""
+    labels, last = episode.evidence().y_context, episode.task.num_classes - 1
+    return with_labels(episode, rows=slice(0, episode.num_context), labels=np.where(labels == last, 0, labels))

@@ -1,0 +1,99 @@
+"""Tests of the training loop."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from model.icl_transformer import LabelKind
+from priors.task import TaskBatch, TaskKind
+from tools.failure import ExitCode, Failure
+from train.loop import LoopConfig, LoopHooks, train
+from train.optimization import OptimizerConfig
+from train.state import TrainState, fresh_state
+from train.toy import small_network, toy_batch
+
+
+class _Recorder:
+    """Hooks that remember what the loop did."""
+
+    def __init__(self, *, broken_steps: range = range(0), stop_at: int | None = None) -> None:
+        self.batches: list[int] = []
+        self.records: list[dict[str, Any]] = []
+        self.saves: list[int] = []
+        self._broken, self._stop_at = broken_steps, stop_at
+
+    def hooks(self) -> LoopHooks:
+        return LoopHooks(
+            batch=self._batch,
+            validate=lambda state: {"nll": float(state.step)},
+            record=self.records.append,
+            save=lambda state, figures: self.saves.append(state.step),
+            should_stop=lambda: self._stop_at is not None and len(self.batches) >= self._stop_at,
+        )
+
+    def _batch(self, step: int) -> TaskBatch:
+        self.batches.append(step)
+        batch = toy_batch(TaskKind.REGRESSION, seed=step)
+        if step in self._broken:
+            batch.y_query[:] = np.nan
+        return batch
+
+
+def _state() -> TrainState:
+    config = small_network(LabelKind.REGRESSION)
+    return fresh_state(config, OptimizerConfig(), seed=0, device=torch.device("cpu"), identity={})
+
+
+def test_last_validation_and_save_take_the_normal_path() -> None:
+    recorder, state = _Recorder(), _state()
+    train(state, LoopConfig(num_steps=25, batch_size=4, log_every=10, checkpoint_every=10), recorder.hooks())
+    assert recorder.batches == list(range(25))
+    assert recorder.saves == [10, 20, 25]
+    assert [r["step"] for r in recorder.records if "train/loss" in r] == [10, 20]
+    assert [r["validation/nll"] for r in recorder.records if "validation/nll" in r] == [10.0, 20.0, 25.0]
+    assert state.step == 25 and state.tasks_seen == 100
+
+
+def test_a_resumed_loop_goes_on_where_the_state_stands() -> None:
+    """T11: by step only; nothing is validated or saved twice at the point of resumption."""
+    recorder, state = _Recorder(), _state()
+    state.step = 10
+    train(state, LoopConfig(num_steps=13, batch_size=4, checkpoint_every=10), recorder.hooks())
+    assert recorder.batches == [10, 11, 12]
+    assert recorder.saves == [13]
+
+
+def test_a_stop_saves_and_is_told_apart_from_an_end() -> None:
+    """T6: a stop costs no step."""
+    recorder, state = _Recorder(stop_at=7), _state()
+    with pytest.raises(Failure) as caught:
+        train(state, LoopConfig(num_steps=50, batch_size=4), recorder.hooks())
+    assert caught.value.code is ExitCode.INTERRUPTED
+    assert recorder.saves == [7]
+
+
+def _poison(state: TrainState) -> None:
+    with torch.no_grad():
+        state.network.icl.norm.weight.fill_(torch.inf)
+
+
+def test_ten_broken_steps_in_a_row_end_the_run_unsaved() -> None:
+    """T7: weights that are not finite are never saved."""
+    recorder, state = _Recorder(), _state()
+    _poison(state)
+    with pytest.raises(Failure) as caught:
+        train(state, LoopConfig(num_steps=50, batch_size=4, checkpoint_every=100), recorder.hooks())
+    assert caught.value.code is ExitCode.DIVERGED
+    assert "10 in a row" in caught.value.message
+    assert len(recorder.batches) == 10 and recorder.saves == []
+
+
+def test_broken_batches_are_counted_and_passed_over() -> None:
+    """T7: two targets that are NaN cost two steps, and the records say so."""
+    recorder, state = _Recorder(broken_steps=range(3, 5)), _state()
+    train(state, LoopConfig(num_steps=10, batch_size=4, log_every=10), recorder.hooks())
+    assert state.skipped == 2 and state.skipped_in_row == 0
+    assert state.optimizer.num_updates == 8
+    assert [record["train/skipped"] for record in recorder.records if "train/loss" in record] == [2]

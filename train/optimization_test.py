@@ -1,0 +1,107 @@
+"""Tests of the optimizer and the schedule."""
+
+import math
+
+import torch
+from torch import nn
+
+from train.optimization import MuonAdamW, OptimizerConfig, orthogonalised, schedule, split_parameters
+
+
+class _Toy(nn.Module):
+    """Two matrices of one shape, one of another, an embedding and biases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(3, 8)
+        self.a, self.b, self.c = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.c(torch.tanh(self.b(torch.tanh(self.a(self.embedding(ids))))))
+
+
+def _toy(seed: int = 0) -> _Toy:
+    torch.manual_seed(seed)
+    return _Toy()
+
+
+def _train(toy: _Toy, optimizer: MuonAdamW, steps: int) -> list[float]:
+    ids, targets = torch.tensor([0, 1, 2]), torch.eye(3, 4)
+    losses = []
+    for _ in range(steps):
+        loss = ((toy(ids) - targets) ** 2).mean()
+        toy.zero_grad()
+        loss.backward()
+        optimizer.step(1.0)
+        losses.append(loss.item())
+    return losses
+
+
+def test_schedule_rises_over_the_warmup_and_falls_to_the_final_factor() -> None:
+    """1.5: linear warm-up over 1 to 5 % of the steps, then decay."""
+    config = OptimizerConfig(warmup_share=0.05, decay_share=0.5, final_factor=0.1)
+    factors = [schedule(step, num_steps=100, config=config) for step in range(100)]
+    assert factors[0] == 0.2
+    assert factors[5:50] == [1.0] * 45
+    assert all(later < earlier for earlier, later in zip(factors[50:], factors[51:], strict=False))
+    assert math.isclose(factors[99], 0.1 + 0.9 / 50)
+    assert 0.01 <= OptimizerConfig().warmup_share <= 0.05
+
+
+def test_orthogonalised_brings_all_singular_values_near_one() -> None:
+    matrices = torch.randn(3, 16, 40, generator=torch.Generator().manual_seed(0))
+    for stack in (matrices, matrices.mT):
+        values = torch.linalg.svdvals(orthogonalised(stack))
+        assert values.min() > 0.5 and values.max() < 1.4
+
+
+def test_matrices_of_hidden_layers_go_to_muon_and_the_rest_does_not() -> None:
+    matrices, rest = split_parameters(_toy())
+    assert set(matrices) == {"a.weight", "b.weight", "c.weight"}
+    assert set(rest) == {"embedding.weight", "a.bias", "b.bias", "c.bias"}
+
+
+def test_training_lowers_the_loss() -> None:
+    toy = _toy()
+    losses = _train(toy, MuonAdamW(toy, OptimizerConfig()), 60)
+    assert losses[-1] < 0.3 * losses[0]
+
+
+def test_vectors_follow_adamw_as_torch_computes_it() -> None:
+    ours, theirs = _toy(), _toy()
+    config = OptimizerConfig()
+    optimizer = MuonAdamW(ours, config)
+    reference = torch.optim.AdamW([theirs.c.bias], lr=config.vector_lr, betas=config.betas, weight_decay=0.0)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(5):
+        for parameter in ours.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        theirs.c.bias.grad = ours.c.bias.grad.clone()
+        optimizer.step(1.0)
+        reference.step()
+    torch.testing.assert_close(ours.c.bias, theirs.c.bias, rtol=1e-5, atol=1e-7)
+
+
+def test_state_restored_into_a_new_optimizer_goes_on_bit_by_bit() -> None:
+    """T2: leaving out a part of the state shows."""
+    straight = _toy()
+    optimizer = MuonAdamW(straight, OptimizerConfig())
+    _train(straight, optimizer, 3)
+    saved = {name: tensor.clone() for name, tensor in optimizer.state_tensors().items()}
+    weights = {name: tensor.clone() for name, tensor in straight.state_dict().items()}
+    _train(straight, optimizer, 3)
+
+    def resumed(tensors: dict[str, torch.Tensor], num_updates: int) -> torch.Tensor:
+        toy = _toy(seed=9)
+        toy.load_state_dict(weights)
+        again = MuonAdamW(toy, OptimizerConfig())
+        again.load_state_tensors(tensors, num_updates=num_updates)
+        _train(toy, again, 3)
+        return torch.cat([parameter.flatten() for parameter in toy.parameters()])
+
+    wanted = torch.cat([parameter.flatten() for parameter in straight.parameters()])
+    assert torch.equal(resumed(saved, 3), wanted)
+    assert not torch.equal(resumed(saved, 0), wanted)
+    for part in ("momentum", "first", "second"):
+        damaged = {name: t.zero_() if name.startswith(part) else t for name, t in ((n, t.clone()) for n, t in saved.items())}
+        assert not torch.equal(resumed(damaged, 3), wanted), part

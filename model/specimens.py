@@ -33,7 +33,7 @@ def redraw(module: nn.Module, *, seed: int = 0) -> None:
             if parameter.dim() > 1:
                 parameter.copy_(noise * 1.5 * parameter.shape[-1] ** -0.5)
             else:
-                parameter.copy_(parameter.mean() + 0.2 * noise)
+                parameter.copy_(parameter.mean().round() + 0.2 * noise)  # around 1 for a norm, else around 0
 
 
 def specimen_network(kind: LabelKind, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Network:

@@ -85,7 +85,8 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
     state = fresh_state(
         job.network, job.loop.optimizer, seed=job.seed, device=place.device, identity=identity
     )
-    restore_state(job.checkpoints, state)
+    if restore_state(job.checkpoints, state) and state.step >= job.loop.num_steps:
+        return
     writer = _Writer(job, state) if place.rank == 0 else None
     hooks = LoopHooks(
         batch=lambda step: plan.batch(step, rank=place.rank, world_size=place.world_size),

@@ -174,7 +174,7 @@ def _audited(run: RunFolder, job: TrainingJob) -> Trained:
     files.write_json(folder / "audit.json", verdict)
     subject = subject_record(Subject(network=network), weights_sha256=loaded.weights_sha256)
     kind = TaskKind(job.network.kind.value)
-    files.write_json(folder / "views.json", views.views(network, views.demonstration(kind)))
+    files.write_json(folder / "views.json", views.views(network, views.sample_episode(kind)))
     status = results.status_of(verdict, subject)
     failed = ", ".join(audit["name"] for audit in verdict["audits"] if not audit["passed"])
     print(f"{kind}: {status}" + (f" (failed: {failed})" if failed else ""), file=sys.stderr, flush=True)

@@ -1,0 +1,41 @@
+"""Golden tests of the presets: a change of a default shows as a change of a file."""
+
+import json
+import pathlib
+
+import pytest
+
+from tools import config as configs
+from train.presets import PRESETS, PretrainConfig
+
+_GOLDEN = pathlib.Path(__file__).parent / "testdata"
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_a_preset_is_what_its_golden_file_says(name: str) -> None:
+    found = configs.to_json(PRESETS[name]())
+    assert found == json.loads((_GOLDEN / f"{name}.json").read_text())
+    assert configs.from_json(PretrainConfig, found) == PRESETS[name]()
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_a_preset_says_its_cost_and_fits_its_data(name: str) -> None:
+    config = PRESETS[name]()
+    assert "parameters" in PRESETS[name].__doc__
+    for model in (config.classification, config.regression):
+        assert config.data.shards.group_size % model.loop.batch_size == 0
+        assert model.network.max_features >= config.data.shards.prior.max_features
+
+
+def test_one_epoch_covers_the_tiny_preset() -> None:
+    config = PRESETS["tiny"]()
+    loop = config.classification.loop
+    assert loop.num_steps * loop.batch_size <= config.data.num_tasks
+
+
+def test_the_digest_ignores_where_a_run_happens_and_nothing_else() -> None:
+    name, config = configs.parse_preset(PRESETS, ["--cluster.num-workers", "1"], program="p", default="tiny")
+    assert name == "tiny"
+    assert config.identity() == PRESETS["tiny"]().identity()
+    _, other = configs.parse_preset(PRESETS, ["--seed", "3"], program="p", default="tiny")
+    assert other.identity() != config.identity()

@@ -12,6 +12,7 @@ import math
 import multiprocessing
 import os
 import pathlib
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import connection
@@ -24,7 +25,7 @@ import tyro
 from priors import shards
 from priors.batches import as_episode
 from priors.group import TaskGroup
-from priors.mixture import PriorConfig, draw_shape, sample_group
+from priors.mixture import PriorConfig, checked, draw_shape, sample_group
 from priors.task import Episode
 from tools import files, paths
 from tools.config import to_json
@@ -81,6 +82,7 @@ def held_out_episodes(config: PriorConfig, *, seed: int, count: int, share: floa
         count: how many episodes.
         share: share of each task's rows that are context; every class is in the context where it has room.
     """
+    checked(config)
     out: list[Episode] = []
     with one_thread():
         for index in range(math.ceil(count / _EPISODES_PER_GROUP)):
@@ -132,18 +134,19 @@ def ensure_shards(
     for flag, value in (("--num-tasks", num_tasks), ("--workers", workers)):
         if value < 1:
             raise Failure(ExitCode.BAD_FLAG, f"{flag} {value} is too small: give 1 or more")
+    checked(config.prior)
     paths.writable_folder(out, flag="--out")
     report = report or (lambda done: None)
     source, parts = config.source(seed=seed), math.ceil(num_tasks / config.tasks_per_part)
     with files.FolderLock(out):
         _check_owner(out, source=source, parts=parts)
+        for left in out.glob(".*.tmp"):  # of killed processes: only the holder of the lock writes here
+            left.unlink(missing_ok=True)
         entries = {index: entry for index in range(parts) if (entry := shards.read_entry(out, index))}
         report(len(entries) * config.tasks_per_part)
         absent = [index for index in range(parts) if index not in entries]
         if absent:
             (out / files.MANIFEST).unlink(missing_ok=True)
-            for left in out.glob(".part-*.tmp"):
-                left.unlink(missing_ok=True)
         for index, entry in _generate(config, out=out, seed=seed, indices=absent, workers=workers):
             entries[index] = entry
             report(len(entries) * config.tasks_per_part)
@@ -200,7 +203,8 @@ def _make_part(config: ShardConfig, out: pathlib.Path, seed: int, index: int) ->
 
 
 def _follow_parent() -> None:
-    """Ends this process when its parent is gone, however the parent ended."""
+    """Ends this process when its parent is gone, however the parent ended; the parent alone answers an interrupt."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is None:
         return

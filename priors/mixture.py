@@ -18,6 +18,7 @@ from priors.rules import RuleConfig, sample_rules
 from priors.structural import StructuralConfig, sample_structural
 from priors.targets import TargetConfig, classify, draw_noise, regress
 from priors.task import TaskKind
+from tools.failure import ExitCode, Failure
 
 FAMILIES = ("structural", "forest", "rules")
 
@@ -56,6 +57,42 @@ class PriorConfig:
     """Oblivious trees."""
     rules: RuleConfig = RuleConfig()
     """Exact rules."""
+
+
+_FEWEST_ROWS = 16
+
+
+def checked(config: PriorConfig) -> PriorConfig:
+    """Returns the config if tasks can be drawn from it.
+
+    Raises:
+        Failure: BAD_FLAG, naming the flag, its value and what is possible.
+    """
+    classes = config.targets.max_classes
+    weights = (config.structural_weight, config.forest_weight, config.rules_weight)
+    rules = (
+        (config.min_rows >= _FEWEST_ROWS, f"--min-rows {config.min_rows} is too small: give {_FEWEST_ROWS} or more"),
+        (config.row_step >= 1, f"--row-step {config.row_step} is too small: give 1 or more"),
+        (
+            config.max_rows // max(config.row_step, 1) * config.row_step >= config.min_rows,
+            f"--max-rows {config.max_rows} leaves no multiple of {config.row_step} above --min-rows {config.min_rows}: "
+            "raise it",
+        ),
+        (config.min_features >= 1, f"--min-features {config.min_features} is too small: give 1 or more"),
+        (
+            config.max_features >= config.min_features,
+            f"--max-features {config.max_features} is below --min-features {config.min_features}: raise it",
+        ),
+        (classes >= 2, f"--targets.max-classes {classes} is too small: give 2 or more"),
+        (
+            min(weights) >= 0 and sum(weights) > 0,
+            f"the family weights {weights} are impossible: give none below 0 and one above",
+        ),
+    )
+    for holds, complaint in rules:
+        if not holds:
+            raise Failure(ExitCode.BAD_FLAG, complaint)
+    return config
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

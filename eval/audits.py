@@ -13,6 +13,7 @@ import torch
 
 from eval.case import AuditResult, Case
 from eval.label_audits import history, leakage, unknown_label
+from eval.loader_audit import loader
 from eval.query_audits import context_order, padding, query_permutation, query_set
 from eval.structure_audits import mask_graph, probabilities, slices
 from eval.subject import Subject, subject_record
@@ -24,6 +25,7 @@ FORMAT_VERSION = 1
 
 AUDITS: dict[str, Callable[[Case], AuditResult]] = {
     "leakage": leakage,
+    "loader": loader,
     "query_set": query_set,
     "query_permutation": query_permutation,
     "context_order": context_order,

@@ -11,7 +11,7 @@ from eval.specimens import relabelled, with_context_labels_changed
 from eval.subject import Outcome, Run, Subject
 from eval.tracing import Rows, Stage, differences, first_moved, largest_gap
 from model.network import NetworkInputs
-from priors.task import Episode
+from priors.task import Episode, TaskKind
 
 _VARIANTS = 3
 
@@ -93,10 +93,11 @@ def _with_control(case: Case, name: str, *, subject: Subject, figures: dict[str,
     base, other = subject.run(tables), subject.run(changed)
     hidden = largest_gap(base.trace.find("icl.h_query"), other.trace.find("icl.h_query"))
     estimated = _outcome_gap(*(subject.estimate(subject.network, episode) for episode in (tables[0], changed[0])))
+    unit = float(np.std(tables[0].evidence().y_context)) if subject.kind is TaskKind.REGRESSION else 1.0
     effects = {
         "control_hidden": hidden,
         "control_prediction": prediction_gap(base, other),
-        "control_estimator": estimated,
+        "control_estimator": estimated / unit,
     }
     floor = CONTROL_MULTIPLE * case.noise.tolerance
     figures = {**figures, **effects, "control_floor": floor}

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from eval.icl_predictor import ICLPredictor
 from eval.mutant_masks import with_network
 from eval.subject import Outcome, Prediction, Subject, outcomes
 from model.icl_transformer import LabelInjection
 from model.network import Hidden, Network, NetworkInputs
 from model.regression_heads import target_statistics
-from priors.task import ColumnKind, Episode, TaskBatch
+from priors.shards import ShardSet
+from priors.task import ColumnKind, Episode, TaskBatch, TaskKind
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,3 +174,32 @@ def temperature_from_answers(subject: Subject) -> Subject:
         return found
 
     return dataclasses.replace(subject, scorer=scorer)
+
+
+def loader_sorts_queries_by_label(subject: Subject) -> Subject:
+    """The training loader hands out query rows in the order of their labels."""
+
+    def load(records: ShardSet, index: int) -> TaskBatch:
+        batch = subject.load(records, index)
+        order = np.argsort(batch.y_query, axis=1, kind="stable")
+        return dataclasses.replace(
+            batch,
+            x_query=np.take_along_axis(batch.x_query, order[:, :, None], axis=1),
+            y_query=np.take_along_axis(batch.y_query, order, axis=1),
+        )
+
+    return dataclasses.replace(subject, load=load)
+
+
+def estimator_fitted_on_all_rows(subject: Subject) -> Subject:
+    """The estimator is fitted on all rows of the table, query rows included."""
+
+    def estimate(network: Network, episode: Episode) -> Outcome:
+        task = episode.task
+        everything = dataclasses.replace(episode.evidence(), x_context=task.x, y_context=task.y)
+        predictor = ICLPredictor(name="leaky", network=network, num_estimators=1)
+        if task.kind is TaskKind.CLASSIFICATION:
+            return Outcome(prediction=predictor.classify(everything), answers=episode.answers())
+        return Outcome(prediction=predictor.forecast(everything).mean[:, None], answers=episode.answers())
+
+    return dataclasses.replace(subject, estimate=estimate)

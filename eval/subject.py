@@ -36,7 +36,9 @@ from model.bar_distribution import BarDistribution
 from model.classification_head import ClassLogProbabilities
 from model.icl_transformer import AttentionPath
 from model.network import Network, NetworkInputs
-from priors import task
+from priors import batches, task
+from priors.batches import BatchPlan
+from priors.shards import ShardSet
 from priors.task import Episode, TaskBatch, TaskKind
 from tools import config as configs
 
@@ -45,6 +47,7 @@ Prediction = ClassLogProbabilities | BarDistribution
 CODE: tuple[types.ModuleType, ...] = (
     attention,
     bar_distribution,
+    batches,
     cell_embedding,
     classification_head,
     column_embedding,
@@ -101,6 +104,11 @@ def estimate(judged: Network, episode: Episode) -> Outcome:
     return Outcome(prediction=values, answers=episode.answers())
 
 
+def load_batch(records_: ShardSet, index: int) -> TaskBatch:
+    """Batch `index` of a shard set as training reads it."""
+    return BatchPlan(records_, batch_size=records_.groups[0].count, seed=0).batch(index)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
     """One pass of a subject over a list of tables.
@@ -132,6 +140,7 @@ class Subject:
         gate: the batch to what the network may see.
         scorer: prediction and batch to what is scored.
         estimate: the estimator path for one table.
+        load: the training loader: shard set and index to a batch.
     """
 
     network: Network
@@ -141,6 +150,7 @@ class Subject:
     gate: Callable[[TaskBatch], NetworkInputs] = records.network_inputs
     scorer: Callable[[Prediction, TaskBatch], list[Outcome]] = outcomes
     estimate: Callable[[Network, Episode], Outcome] = estimate
+    load: Callable[[ShardSet, int], TaskBatch] = load_batch
 
     @property
     def kind(self) -> TaskKind:
@@ -154,10 +164,13 @@ class Subject:
         own.icl.path = path
         return dataclasses.replace(self, network=own, path=path, dtype=dtype)
 
-    @torch.no_grad()
     def run(self, episodes: list[Episode]) -> Run:
         """Collates, gates, predicts and scores, noting every stage on the way."""
-        batch = self.collate(episodes)
+        return self.run_batch(self.collate(episodes))
+
+    @torch.no_grad()
+    def run_batch(self, batch: TaskBatch) -> Run:
+        """The same for a batch that is there."""
         inputs = _in_precision(self.gate(batch), self.dtype)
         declared = frozenset(field.name for field in dataclasses.fields(NetworkInputs))
         entry = tuple(read_fields(inputs, stage=Stage.COLLATE, name="inputs", only=declared))

@@ -53,6 +53,8 @@ def _main(argv: list[str]) -> int:
         return 0
     if flags.checkpoint is None:
         raise Failure(ExitCode.BAD_FLAG, f"CHECKPOINT is missing: {_PROGRAM} -- RUN_OR_STEP_FOLDER")
+    if flags.json is not None:
+        paths.writable_folder(paths.user_path(flags.json).parent, flag="--json")
     found = find_checkpoints(paths.user_path(flags.checkpoint))
     if flags.mutant in MUTANTS:
         kinds = MUTANTS[flags.mutant].kinds

@@ -30,7 +30,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Checkpoint]:
     torch.set_num_threads(1)
     given = os.environ.get("VERITAB_CHECKPOINT")
     if given:
-        assert os.path.isabs(given), f"VERITAB_CHECKPOINT={given} is relative: tests run elsewhere, give an absolute path"
+        assert os.path.isabs(given), f"VERITAB_CHECKPOINT={given} is relative and tests run elsewhere: make it absolute"
         return find_checkpoints(pathlib.Path(given))
     run = tmp_path_factory.mktemp("run")
     for kind in TaskKind:
@@ -42,7 +42,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Checkpoint]:
 
 @pytest.mark.parametrize("path", list(AttentionPath))
 @pytest.mark.parametrize("name", list(AUDITS))
-def test_each_audit_passes_on_a_trained_checkpoint(name: str, path: AttentionPath, checkpoints: list[Checkpoint]) -> None:
+def test_each_audit_passes_on_a_trained_checkpoint(
+    name: str, path: AttentionPath, checkpoints: list[Checkpoint]
+) -> None:
     """5.A, 5.C, 5.D, 5.4, 5.7, 6.4: on both attention paths."""
     for checkpoint in checkpoints:
         result = judge(name, Case.of(Subject(network=checkpoint.network(), path=path)))

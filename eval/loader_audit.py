@@ -1,4 +1,4 @@
-"""Audit of the training loader: query labels of the records that it reads reach nothing but the batch's answers (5.A)."""
+"""Audit of the training loader: query labels of its records reach nothing but a batch's answers (5.A)."""
 
 import dataclasses
 import pathlib

@@ -188,7 +188,7 @@ def largest_gap(a: Tensor, b: Tensor) -> float:
         return 0.0
     a, b = a.double(), b.double()
     same = (a == b) | (a.isnan() & b.isnan())
-    return float(torch.where(same, 0.0, (a - b).abs()).nan_to_num(nan=torch.inf).max())
+    return float(torch.where(same, 0.0, (a - b).abs()).nan_to_num(nan=torch.inf, posinf=torch.inf).max())
 
 
 def first_moved(found: list[Difference], *, tolerance: float = 0.0) -> Difference | None:

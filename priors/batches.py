@@ -55,7 +55,8 @@ class BatchPlan:
         """
         if self._batch_size % world_size:
             mend = f"choose a number of workers that divides {self._batch_size}"
-            raise Failure(ExitCode.BAD_FLAG, f"batch size {self._batch_size} is not a multiple of {world_size} workers: {mend}")
+            what = f"batch size {self._batch_size} is not a multiple of {world_size} workers"
+            raise Failure(ExitCode.BAD_FLAG, f"{what}: {mend}")
         epoch, place = divmod(index, len(self._slices))
         number, start = self._slices[self._epoch_order(epoch)[place]]
         group = self._group(int(number)).part(int(start), int(start) + self._batch_size)
@@ -69,7 +70,7 @@ class BatchPlan:
         return _arranged(group.part(own.start, own.stop), rows=rows, features=features, slots=slots, cut=cut)
 
     def _generator(self, purpose: int, index: int) -> np.random.Generator:
-        return np.random.Generator(np.random.Philox(np.random.SeedSequence([self._seed, self._identity, purpose, index])))
+        return np.random.default_rng(np.random.SeedSequence([self._seed, self._identity, purpose, index]))
 
     def _epoch_order(self, epoch: int) -> np.ndarray:
         if self._order[0] != epoch:
@@ -89,11 +90,10 @@ def _slices(shard_set: ShardSet, batch_size: int) -> np.ndarray:
     for entry in shard_set.groups:
         if entry.count % batch_size:
             mend = f"choose a batch size that divides {entry.count}"
-            raise Failure(ExitCode.BAD_FLAG, f"groups of {entry.count} tasks do not split into batches of {batch_size}: {mend}")
+            what = f"groups of {entry.count} tasks do not split into batches of {batch_size}"
+            raise Failure(ExitCode.BAD_FLAG, f"{what}: {mend}")
     pairs = [
-        (number, start)
-        for number, entry in enumerate(shard_set.groups)
-        for start in range(0, entry.count, batch_size)
+        (number, start) for number, entry in enumerate(shard_set.groups) for start in range(0, entry.count, batch_size)
     ]
     return np.array(pairs, np.int64)
 

@@ -48,8 +48,8 @@ def draw_causes(draws: Draws, config: CauseConfig, *, count: int, causes: int, r
     share = strength * draws.uniform((count, causes, 1)).sqrt()
     raw = share.sqrt() * (loadings @ factors) + (1 - share).sqrt() * draws.normal((count, causes, rows))
     own = draws.choice((count, 1), weights=(5, 2, 1, 1, 1)).expand(count, causes)
-    raw = apply_by_code(raw.view(count * causes, rows), own.reshape(-1), _SHAPES).view(count, causes, rows)
-    return standardised(_with_copies(draws, config, raw))
+    raw = apply_by_code(raw.view(count * causes, rows), own.reshape(-1), functions=_SHAPES).view(count, causes, rows)
+    return standardised(_with_copies(draws, raw, config=config))
 
 
 def _drivers(draws: Draws, config: CauseConfig, *, count: int, rows: int) -> torch.Tensor:
@@ -67,10 +67,11 @@ def _drivers(draws: Draws, config: CauseConfig, *, count: int, rows: int) -> tor
     return standardised(factors) * used.unsqueeze(-1)
 
 
-def _with_copies(draws: Draws, config: CauseConfig, raw: torch.Tensor) -> torch.Tensor:
+def _with_copies(draws: Draws, raw: torch.Tensor, *, config: CauseConfig) -> torch.Tensor:
     """Replaces some columns by noisy copies of others."""
     count, causes, _ = raw.shape
-    share = draws.uniform((count, 1), high=config.max_duplicates) * draws.happens((count, 1), share=config.duplicate_share)
+    share = draws.uniform((count, 1), high=config.max_duplicates)
+    share = share * draws.happens((count, 1), share=config.duplicate_share)
     copied = draws.uniform((count, causes)) < share
     source = torch.where(copied, draws.integers((count, causes), low=0, high=causes - 1), torch.arange(causes))
     noise = draws.log_uniform((count, causes), low=0.01, high=0.7) * copied

@@ -44,16 +44,18 @@ class Columns:
     levels: torch.Tensor
 
 
-def draw_columns(draws: Draws, config: ColumnConfig, raw: torch.Tensor) -> Columns:
+def draw_columns(draws: Draws, raw: torch.Tensor, *, config: ColumnConfig) -> Columns:
     """Writes raw quantities [B, C, R] (mean 0, variance 1) down as columns without missing cells."""
     count, features, rows = raw.shape
     kinds = _draw_kinds(draws, config, count=count, features=features)
-    levels = _draw_levels(draws, config, kinds)
+    levels = _draw_levels(draws, kinds, most=config.max_levels)
     values, signal = raw.clone(), raw.clone()
     flat_values, flat_signal = values.view(-1, rows), signal.view(-1, rows)
     numbers = (kinds == ColumnKind.NUMBER).view(-1).nonzero().squeeze(-1)
     if len(numbers):
-        flat_values[numbers] = _as_numbers(draws, config, flat_values[numbers], tasks=numbers // features, count=count)
+        flat_values[numbers] = _as_numbers(
+            draws, flat_values[numbers], tasks=numbers // features, count=count, plain_share=config.plain_share
+        )
     discrete = (kinds != ColumnKind.NUMBER).view(-1).nonzero().squeeze(-1)
     if len(discrete):
         ordered = kinds.view(-1)[discrete] == ColumnKind.ORDINAL
@@ -72,10 +74,10 @@ def _draw_kinds(draws: Draws, config: ColumnConfig, *, count: int, features: int
     return torch.where(discrete, coded, int(ColumnKind.NUMBER)).to(torch.int8)
 
 
-def _draw_levels(draws: Draws, config: ColumnConfig, kinds: torch.Tensor) -> torch.Tensor:
+def _draw_levels(draws: Draws, kinds: torch.Tensor, *, most: int) -> torch.Tensor:
     """[B, C] levels, mostly few; in some tasks all columns have the same number."""
     count, features = kinds.shape
-    top = draws.counts((count, 1), low=2, high=config.max_levels)
+    top = draws.counts((count, 1), low=2, high=most)
     levels = draws.counts((count, features), low=2, high=top.expand(count, features))
     levels = torch.where(draws.happens((count, 1), share=0.3), top.clamp(max=6), levels)
     return levels * (kinds != ColumnKind.NUMBER)
@@ -100,13 +102,13 @@ def _as_codes(
 
 
 def _as_numbers(
-    draws: Draws, config: ColumnConfig, raw: torch.Tensor, *, tasks: torch.Tensor, count: int
+    draws: Draws, raw: torch.Tensor, *, tasks: torch.Tensor, count: int, plain_share: float
 ) -> torch.Tensor:
     """Gives n raw columns [n, R] a marginal, a unit and an offset; columns of a task often share the marginal."""
     number = len(raw)
     weights = (2, 2, 2, 2, 1, 1, 1, 1)
     of_task = draws.choice((count,), weights=weights) + 1
-    of_task = of_task * ~draws.happens((count,), share=config.plain_share)
+    of_task = of_task * ~draws.happens((count,), share=plain_share)
     own = draws.choice((number,), weights=(3, *weights))
     codes = torch.where(draws.happens((number,), share=0.6), of_task[tasks], own)
     codes = torch.where(of_task[tasks] == 0, 0, codes)
@@ -115,33 +117,33 @@ def _as_numbers(
     for code in range(len(weights) + 1):
         chosen = (codes == code).nonzero().squeeze(-1)
         if len(chosen):
-            values[chosen] = _MARGINALS[code](raw[chosen], shape[0, chosen], shape[1, chosen])
+            values[chosen] = _MARGINALS[code](raw[chosen], shape[:, chosen])
     unit = draws.log_uniform((number, 1), low=1e-2, high=1e3)
     offset = draws.normal((number, 1)) * 3 * draws.happens((number, 1), share=0.5)
     return (values + offset * (codes < 5).unsqueeze(-1)) * torch.where((codes < 7).unsqueeze(-1), unit, 1.0)
 
 
-def _kumaraswamy(z: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _kumaraswamy(z: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
     """Warps ranks by the inverse Kumaraswamy distribution function (1 − (1 − u)^(1/b))^(1/a), a and b in ½ … 5."""
     ranks = torch.erf(z / math.sqrt(2)).add(1).div(2).clamp(1e-4, 1 - 1e-4)
-    a, b = torch.exp(a * 2.3 - 0.7), torch.exp(b * 2.3 - 0.7)
+    a, b = torch.exp(shape * 2.3 - 0.7)
     return (1 - (1 - ranks) ** (1 / b)) ** (1 / a)
 
 
 _MARGINALS = (
-    lambda z, a, b: z,
-    lambda z, a, b: torch.erf(z / math.sqrt(2)),  # uniform
-    lambda z, a, b: torch.exp(z * (0.3 + a)),  # log-normal
+    lambda z, k: z,
+    lambda z, k: torch.erf(z / math.sqrt(2)),  # uniform
+    lambda z, k: torch.exp(z * (0.3 + k[0])),  # log-normal
     _kumaraswamy,
-    lambda z, a, b: torch.sign(z) * z.abs() ** (0.5 + 1.5 * a),  # long or short tails
-    lambda z, a, b: torch.relu(z - 2 * a + 1),  # many zeros, then a slope
-    lambda z, a, b: torch.relu(z - 2 * a + 1) ** 2,
-    lambda z, a, b: torch.round(z * (0.7 + 5 * a)),  # rounded
-    lambda z, a, b: torch.floor(torch.exp(z * (0.3 + 0.7 * a) + 2 * b)),  # counts
+    lambda z, k: torch.sign(z) * z.abs() ** (0.5 + 1.5 * k[0]),  # long or short tails
+    lambda z, k: torch.relu(z - 2 * k[0] + 1),  # many zeros, then a slope
+    lambda z, k: torch.relu(z - 2 * k[0] + 1) ** 2,
+    lambda z, k: torch.round(z * (0.7 + 5 * k[0])),  # rounded
+    lambda z, k: torch.floor(torch.exp(z * (0.3 + 0.7 * k[0]) + 2 * k[1])),  # counts
 )
 
 
-def blemish(draws: Draws, config: ColumnConfig, columns: Columns) -> torch.Tensor:
+def blemish(draws: Draws, columns: Columns, *, config: ColumnConfig) -> torch.Tensor:
     """[B, C, R] the values with outliers and missing cells (NaN)."""
     count, features, rows = columns.values.shape
     values = columns.values.clone()

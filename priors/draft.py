@@ -15,10 +15,12 @@ class Draft:
         columns: the features.
         scores: [B, S, R] latent targets, mean 0 and variance 1 over the rows; the first is the main one.
         classes: [B, R] int64, classes that the family fixed itself; a task whose first is −1 is cut from `scores`.
+        loudness: [B] factor on the noise of the target; below 1 where the family has noise of its own.
         facts: sampled parameters worth keeping, name → [B] tensor.
     """
 
     columns: Columns
     scores: torch.Tensor
     classes: torch.Tensor
+    loudness: torch.Tensor
     facts: dict[str, torch.Tensor]

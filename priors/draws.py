@@ -75,7 +75,7 @@ def below(counts: torch.Tensor, *, size: int) -> torch.Tensor:
 
 
 def apply_by_code(
-    values: torch.Tensor, codes: torch.Tensor, functions: Sequence[Callable[[torch.Tensor], torch.Tensor]]
+    values: torch.Tensor, codes: torch.Tensor, *, functions: Sequence[Callable[[torch.Tensor], torch.Tensor]]
 ) -> torch.Tensor:
     """Applies functions[codes[i]] to values[i] for every i.
 

@@ -41,7 +41,7 @@ def sample_forest(
     columns: ColumnConfig,
 ) -> Draft:
     """Draws `count` tasks whose scores are sums of trees over the columns as they are written down."""
-    table = draw_columns(draws, columns, draw_causes(draws, causes, count=count, causes=features, rows=rows))
+    table = draw_columns(draws, draw_causes(draws, causes, count=count, causes=features, rows=rows), config=columns)
     depth = draws.integers((count,), low=1, high=config.max_depth)
     trees = draws.counts((count,), low=1, high=config.max_trees)
     most = int(trees.max())
@@ -49,7 +49,7 @@ def sample_forest(
     relevant = torch.where(draws.happens((count,), share=0.4), features, relevant)
     chosen = draws.uniform((count, features)).argsort(-1).argsort(-1) < relevant.unsqueeze(-1)
     importance = (draws.normal((count, features)) * draws.uniform((count, 1), high=1.5)).exp() * chosen
-    leaf = _leaves(draws, config, table, importance=importance, depth=depth, trees=most)
+    leaf = _leaves(draws, table, config=config, importance=importance, depth=depth, trees=most)
     values = _leaf_values(draws, count=count, trees=most, depth=config.max_depth)
     weights = draws.normal((count, most)).mul(0.5).exp() * below(trees, size=most)
     scores = [(values[:, s].gather(2, leaf) * weights.unsqueeze(-1)).sum(1) for s in range(_NUM_SCORES)]
@@ -58,15 +58,16 @@ def sample_forest(
         columns=table,
         scores=standardised(torch.stack(scores, dim=1)),
         classes=torch.full((count, rows), -1),
+        loudness=torch.ones(count),
         facts=facts,
     )
 
 
 def _leaves(
-    draws: Draws, config: ForestConfig, table: Columns, *, importance: torch.Tensor, depth: torch.Tensor, trees: int
+    draws: Draws, table: Columns, *, config: ForestConfig, importance: torch.Tensor, depth: torch.Tensor, trees: int
 ) -> torch.Tensor:
     """[B, T, R] the leaf that each row reaches in each tree."""
-    count, features, rows = table.values.shape
+    count, _, rows = table.values.shape
     questions = trees * config.max_depth
     index = torch.multinomial(importance, questions, replacement=True, generator=draws.generator)
     asked = table.values.gather(1, index.unsqueeze(-1).expand(-1, -1, rows))

@@ -25,7 +25,7 @@ import tyro
 from priors import shards
 from priors.batches import as_episode
 from priors.group import TaskGroup
-from priors.mixture import PriorConfig, checked, draw_shape, sample_group
+from priors.mixture import VERSION, PriorConfig, checked, draw_shape, sample_group
 from priors.task import Episode
 from tools import files, paths
 from tools.config import to_json
@@ -53,7 +53,7 @@ class ShardConfig:
 
     def source(self, *, seed: int) -> shards.ShardSource:
         """The identity of the sets that this config makes with `seed`."""
-        return shards.ShardSource(config=to_json(self), seed=seed, kind=self.prior.kind)
+        return shards.ShardSource(config={**to_json(self), "version": VERSION}, seed=seed, kind=self.prior.kind)
 
 
 def group_seed(seed: int, *, index: int, stream: int = _TRAINING) -> int:
@@ -181,12 +181,12 @@ def _generate(
     """Makes and commits parts, here or on spawned processes of one torch thread each; yields them as they finish."""
     if workers == 1 or len(indices) < 2:
         for index in indices:
-            yield index, _make_part(config, out, seed, index)
+            yield index, _make_part(config, out=out, seed=seed, index=index)
         return
     context = multiprocessing.get_context("spawn")
     number = min(workers, len(indices))
     with concurrent.futures.ProcessPoolExecutor(number, mp_context=context, initializer=_follow_parent) as pool:
-        waiting = {pool.submit(_make_part, config, out, seed, index): index for index in indices}
+        waiting = {pool.submit(_make_part, config, out=out, seed=seed, index=index): index for index in indices}
         try:
             for future in concurrent.futures.as_completed(waiting):
                 yield waiting[future], future.result()
@@ -197,7 +197,7 @@ def _generate(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _make_part(config: ShardConfig, out: pathlib.Path, seed: int, index: int) -> dict[str, Any]:
+def _make_part(config: ShardConfig, *, out: pathlib.Path, seed: int, index: int) -> dict[str, Any]:
     groups = sample_part(config, seed=seed, index=index)
     return shards.write_part(out, groups, source=config.source(seed=seed), index=index)
 

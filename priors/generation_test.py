@@ -104,8 +104,8 @@ def _killed_at_event(number: int) -> Callable[[tuple], None]:
 
     def hook(event: str, args: tuple) -> None:
         nonlocal count
-        writes = event in ("os.rename", "os.remove", "os.link", "os.mkdir") or (event == "open" and "tmp" in str(args[0]))
-        if writes:
+        changes = event in ("os.rename", "os.remove", "os.link", "os.mkdir")
+        if changes or (event == "open" and "tmp" in str(args[0])):
             count += 1
             if count == number:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -44,19 +44,25 @@ def sample_rules(
     mixed = min(1.0, columns.numbers_share) * (1 - config.discrete_share)
     looks = dataclasses.replace(columns, numbers_share=mixed, discrete_share=config.discrete_share)
     calm = dataclasses.replace(causes, independent_share=max(causes.independent_share, 0.5))
-    table = draw_columns(draws, looks, draw_causes(draws, calm, count=count, causes=features, rows=rows))
+    table = draw_columns(draws, draw_causes(draws, calm, count=count, causes=features, rows=rows), config=looks)
     rule = draws.choice((count,), weights=config.weights)
     outcome = torch.zeros((count, rows), dtype=torch.int64)
     bins = _bins(draws, table, rule=rule)
     for code, apply in enumerate((_parity, _lookup, _count, _nested, _alternatives)):
         chosen = (rule == code).nonzero().squeeze(-1)
         if len(chosen):
-            outcome[chosen] = apply(draws, config, bins[chosen])
+            outcome[chosen] = apply(draws, bins[chosen], config=config)
     worth = draws.normal((count, int(outcome.max()) + 1))
     score = worth.gather(1, outcome)
     scores = torch.stack([score, score, draws.normal(score.shape)], dim=1)
     relevant = torch.tensor((3.0, 2.0, 5.0, 5.0, 5.0))[rule]
-    return Draft(columns=table, scores=standardised(scores), classes=outcome, facts={"rule": rule, "relevant": relevant})
+    return Draft(
+        columns=table,
+        scores=standardised(scores),
+        classes=outcome,
+        loudness=draws.happens((count,), share=0.5).float(),
+        facts={"rule": rule, "relevant": relevant},
+    )
 
 
 def _bins(draws: Draws, table: Columns, *, rule: torch.Tensor) -> torch.Tensor:
@@ -77,14 +83,14 @@ def _bins(draws: Draws, table: Columns, *, rule: torch.Tensor) -> torch.Tensor:
     return torch.where(levels > 0, by_code, by_value)
 
 
-def _parity(draws: Draws, config: RuleConfig, bins: torch.Tensor) -> torch.Tensor:
+def _parity(draws: Draws, bins: torch.Tensor, *, config: RuleConfig) -> torch.Tensor:
     """XOR of two or three columns."""
     del config
     three = draws.happens((len(bins), 1), share=0.4)
     return (bins[:, 0] + bins[:, 1] + bins[:, 2] * three) % 2
 
 
-def _lookup(draws: Draws, config: RuleConfig, bins: torch.Tensor) -> torch.Tensor:
+def _lookup(draws: Draws, bins: torch.Tensor, *, config: RuleConfig) -> torch.Tensor:
     """A table over two or three columns with random entries."""
     three = draws.happens((len(bins), 1), share=0.5)
     cell = bins[:, 0] + 4 * bins[:, 1] + 16 * bins[:, 2] * three
@@ -93,7 +99,7 @@ def _lookup(draws: Draws, config: RuleConfig, bins: torch.Tensor) -> torch.Tenso
     return entries.gather(1, cell)
 
 
-def _count(draws: Draws, config: RuleConfig, bins: torch.Tensor) -> torch.Tensor:
+def _count(draws: Draws, bins: torch.Tensor, *, config: RuleConfig) -> torch.Tensor:
     """How many of three to nine columns are in their upper bins, cut at one or two places."""
     del config
     number = draws.integers((len(bins), 1), low=3, high=_DRIVERS)
@@ -105,7 +111,7 @@ def _count(draws: Draws, config: RuleConfig, bins: torch.Tensor) -> torch.Tensor
     return (total > first).long() + ((total > second) & two)
 
 
-def _nested(draws: Draws, config: RuleConfig, bins: torch.Tensor) -> torch.Tensor:
+def _nested(draws: Draws, bins: torch.Tensor, *, config: RuleConfig) -> torch.Tensor:
     """Two intermediate grades, each a cut sum of two or three columns, decide the result together."""
     del config
     signs = draws.integers((len(bins), 6, 1), low=0, high=1)
@@ -113,14 +119,15 @@ def _nested(draws: Draws, config: RuleConfig, bins: torch.Tensor) -> torch.Tenso
     grades = []
     for start in (0, 3):
         total = part[:, start] + part[:, start + 1] + part[:, start + 2] * draws.happens((len(bins), 1), share=0.5)
-        borders = total.float().mean(-1, keepdim=True) + torch.tensor([-1.0, 0.5]) * draws.uniform((len(bins), 2), low=0.3, high=1)
+        spread = torch.tensor([-1.0, 0.5]) * draws.uniform((len(bins), 2), low=0.3, high=1)
+        borders = total.float().mean(-1, keepdim=True) + spread
         grades.append((total.unsqueeze(1) > borders.unsqueeze(-1)).sum(1))
     joint = torch.where(draws.happens((len(bins), 1), share=0.5), torch.minimum(*grades), (grades[0] + grades[1]) // 2)
     free = (draws.uniform((len(bins), 9)) * 3).long().gather(1, grades[0] * 3 + grades[1])
     return torch.where(draws.happens((len(bins), 1), share=0.3), free, joint)
 
 
-def _alternatives(draws: Draws, config: RuleConfig, bins: torch.Tensor) -> torch.Tensor:
+def _alternatives(draws: Draws, bins: torch.Tensor, *, config: RuleConfig) -> torch.Tensor:
     """True where any of two to eight conjunctions of two or three tests holds."""
     del config
     count, _, rows = bins.shape

@@ -270,14 +270,16 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
     path = folder / files.MANIFEST
     if not path.is_file():
         mend = "run //priors:generate with this --out (it goes on where it stopped)"
-        raise Failure(ExitCode.SHARD_MISSING, f"{folder} holds no finished shard set ({files.MANIFEST} is absent): {mend}")
+        what = f"{folder} holds no finished shard set ({files.MANIFEST} is absent)"
+        raise Failure(ExitCode.SHARD_MISSING, f"{what}: {mend}")
     data = path.read_bytes()
     try:
         manifest = json.loads(data)
         body = {name: value for name, value in manifest.items() if name != "digest"}
         version, expected = manifest["format_version"], manifest["digest"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Failure(ExitCode.SHARD_CORRUPT, f"shard manifest {path} is not readable: generate the set anew") from error
+        what = f"shard manifest {path} is not readable"
+        raise Failure(ExitCode.SHARD_CORRUPT, f"{what}: generate the set anew") from error
     _check_version(path, version)
     found = digest(body)
     if found != expected or data != _canonical(manifest):

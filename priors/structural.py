@@ -18,6 +18,7 @@ from priors.draws import Draws, apply_by_code, below, standardised
 from priors.task import TaskKind
 
 NUM_SCORES = 3
+_CANDIDATES = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,8 @@ class StructuralConfig:
     """Share of direct tasks whose main score is linear in the features' signals."""
     blended_share: float = 0.4
     """Share of direct tasks whose main score adds a linear and a non-linear part."""
+    related_share: float = 0.7
+    """Share of hidden tasks whose target is the one of several nodes that is most correlated with the features."""
     max_depth: int = 4
     """Most layers of a network."""
     max_width: int = 24
@@ -84,6 +87,7 @@ def join(parts: list[Draft]) -> Draft:
         columns=type(table[0])(**{name: torch.cat([getattr(part, name) for part in table]) for name in fields}),
         scores=torch.cat([part.scores for part in parts]),
         classes=torch.cat([part.classes for part in parts]),
+        loudness=torch.cat([part.loudness for part in parts]),
         facts=facts,
     )
 
@@ -99,14 +103,15 @@ def _direct(
     columns: ColumnConfig,
 ) -> Draft:
     """Features are causes; some are irrelevant; the target's scores are linear, non-linear, or both."""
-    table = draw_columns(draws, columns, draw_causes(draws, causes, count=count, causes=features, rows=rows))
+    table = draw_columns(draws, draw_causes(draws, causes, count=count, causes=features, rows=rows), config=columns)
     relevant = draws.counts((count,), low=1, high=features)
     relevant = torch.where(draws.happens((count,), share=0.4), features, relevant)
     chosen = draws.uniform((count, features)).argsort(-1).argsort(-1) < relevant.unsqueeze(-1)
     importance = (draws.normal((count, features)) * draws.uniform((count, 1), high=1.5)).exp() * chosen
     inputs = table.signal * importance.unsqueeze(-1)
     linear = standardised(draws.normal((count, NUM_SCORES, features)) @ inputs)
-    trace = _propagate(draws, config, inputs / importance.square().mean(-1).sqrt().view(-1, 1, 1), width=config.max_width)
+    scale = importance.square().mean(-1).sqrt().view(-1, 1, 1)
+    trace = _propagate(draws, inputs / scale, config=config, width=config.max_width)
     width = trace.last.shape[1]
     sparse = draws.uniform((count, NUM_SCORES, width)) < draws.uniform((count, 1, 1), low=0.15, high=1.0)
     bent = standardised((draws.normal((count, NUM_SCORES, width)) * sparse) @ trace.last)
@@ -121,7 +126,8 @@ def _direct(
         "linear_part": blend.flatten(),
     }
     scores = standardised(blend * linear + (1 - blend) * bent)
-    return Draft(columns=table, scores=scores, classes=torch.full((count, rows), -1), facts=facts)
+    cut = torch.full((count, rows), -1)
+    return Draft(columns=table, scores=scores, classes=cut, loudness=torch.ones(count), facts=facts)
 
 
 def _hidden(
@@ -135,7 +141,7 @@ def _hidden(
     columns: ColumnConfig,
 ) -> Draft:
     """Features and scores are nodes of a network; with clusters, the causes are drawn around a centre per class."""
-    most = max(10, min(24, features // 2))
+    most = max(2, min(24, features))
     number = draws.counts((count,), low=1, high=most)
     cause_config = CauseConfig(duplicate_share=0.0, independent_share=0.5)
     roots = draw_causes(draws, cause_config, count=count, causes=most, rows=rows)
@@ -144,17 +150,18 @@ def _hidden(
     centred, member = _around_centres(draws, roots)
     roots = torch.where(clustered.view(-1, 1, 1), centred, roots) * below(number, size=most).unsqueeze(-1)
     classes = torch.where(clustered.unsqueeze(-1), member, -1)
-    width = max(12, -(-(features + 2 * NUM_SCORES) // 2))
-    trace = _propagate(draws, config, roots, width=width)
+    width = max(16, -(-(features + _CANDIDATES) // 2))
+    trace = _propagate(draws, roots, config=config, width=width)
     pool = torch.cat([roots, *trace.nodes], dim=1)
     layer = torch.cat([torch.zeros(most), *(torch.full((width,), float(i + 1)) for i in range(len(trace.nodes)))])
     legal = (layer <= trace.depth.unsqueeze(-1)) & ((layer > 0) | (torch.arange(len(layer)) < number.unsqueeze(-1)))
     shallow = draws.normal((count, 1)) * 0.7  # some tasks show early nodes, some late ones
-    picked = draws.pick((layer * shallow).masked_fill(~legal, -1e9), count=features + NUM_SCORES)
+    picked = draws.pick((layer * shallow).masked_fill(~legal, -1e9), count=features + _CANDIDATES)
     shuffled = picked.gather(1, draws.uniform(picked.shape).argsort(-1))
     nodes = pool.gather(1, shuffled.unsqueeze(-1).expand(-1, -1, rows))
-    raw, scores = nodes[:, NUM_SCORES:], nodes[:, :NUM_SCORES]
-    irrelevant = draws.uniform((count, features)) < draws.uniform((count, 1), low=-0.6, high=0.6)
+    raw = nodes[:, _CANDIDATES:]
+    scores = _related(draws, config, targets=nodes[:, :_CANDIDATES], raw=raw)
+    irrelevant = draws.uniform((count, features)) < draws.uniform((count, 1), low=-0.6, high=0.5)
     raw = torch.where(irrelevant.unsqueeze(-1), draws.normal(raw.shape), raw)
     facts = {
         "mode": torch.where(clustered, 2, 1),
@@ -162,7 +169,17 @@ def _hidden(
         "relevant": (~irrelevant).sum(-1),
         "roots": number,
     }
-    return Draft(columns=draw_columns(draws, columns, raw), scores=scores, classes=classes, facts=facts)
+    table = draw_columns(draws, raw, config=columns)
+    loudness = draws.integers((count,), low=0, high=2) / 2
+    return Draft(columns=table, scores=scores, classes=classes, loudness=loudness, facts=facts)
+
+
+def _related(draws: Draws, config: StructuralConfig, *, targets: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
+    """[B, S, R] scores out of nodes [B, n, R]: in most tasks those that the features tell most about come first."""
+    relation = (targets @ raw.transpose(1, 2) / raw.shape[-1]).square().sum(-1)
+    chosen = draws.happens((len(raw), 1), share=config.related_share)
+    order = torch.where(chosen, -relation, torch.arange(relation.shape[1]).float()).argsort(-1)[:, :NUM_SCORES]
+    return targets.gather(1, order.unsqueeze(-1).expand(-1, -1, raw.shape[-1]))
 
 
 def _around_centres(draws: Draws, roots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -172,23 +189,24 @@ def _around_centres(draws: Draws, roots: torch.Tensor) -> tuple[torch.Tensor, to
     classes = torch.where(draws.happens((count,), share=0.35), 2, draws.counts((count,), low=2, high=10))
     per_class = draws.choice((count,), weights=(5, 2, 1)) + 1
     number = (classes * per_class).clamp(max=clusters)
-    weights = (draws.normal((count, clusters)) * draws.uniform((count, 1), high=0.8)).exp() * below(number, size=clusters)
+    weights = (draws.normal((count, clusters)) * draws.uniform((count, 1), high=0.8)).exp()
+    weights = weights * below(number, size=clusters)
     cluster = torch.multinomial(weights, rows, replacement=True, generator=draws.generator)
-    centres = draws.normal((count, size, clusters)) * draws.log_uniform((count, 1, 1), low=0.6, high=4.0)
+    centres = draws.normal((count, size, clusters)) * draws.log_uniform((count, 1, 1), low=1.0, high=6.0)
     moved = roots + centres.gather(2, cluster.unsqueeze(1).expand(-1, size, -1))
     return standardised(moved), cluster % classes.unsqueeze(-1)
 
 
-def _propagate(draws: Draws, config: StructuralConfig, inputs: torch.Tensor, *, width: int) -> _Trace:
+def _propagate(draws: Draws, inputs: torch.Tensor, *, config: StructuralConfig, width: int) -> _Trace:
     """Runs inputs [B, D, R] through up to `max_depth` random layers; each task stops at its own depth."""
     count = len(inputs)
     depth = draws.counts((count,), low=1, high=config.max_depth)
     single = draws.happens((count, 1), share=0.4)
-    palette = torch.where(single, draws.normal((count, len(_ACTIVATIONS))) * 50, draws.normal((count, len(_ACTIVATIONS))) * 2)
+    palette = draws.normal((count, len(_ACTIVATIONS))) * torch.where(single, 50.0, 2.0)
     gain = draws.log_uniform((count, 1, 1), low=0.4, high=2.5)
     density = draws.choice((count, 1, 1), weights=(3, 3, 4))
     density = torch.where(density == 0, 0.0, torch.where(density == 1, draws.uniform((count, 1, 1), high=0.4), 1.0))
-    noise = draws.log_uniform((count, 1, 1), low=0.01, high=0.8) * ~draws.happens((count, 1, 1), share=0.3)
+    noise = draws.log_uniform((count, 1, 1), low=0.01, high=0.5) * ~draws.happens((count, 1, 1), share=0.3)
     products = draws.uniform((count, 1), high=0.5) * draws.happens((count, 1), share=config.product_share)
     nodes, last = [], inputs
     for layer in range(int(depth.max())):
@@ -215,7 +233,7 @@ def _activated(draws: Draws, pre: torch.Tensor, *, palette: torch.Tensor, produc
     noise = -torch.log(-torch.log(draws.uniform((count, width, len(_ACTIVATIONS))).clamp_(1e-9, 1 - 1e-7)))
     codes = (palette.unsqueeze(1) + noise).argmax(-1)
     partner = pre.roll(1, dims=1)
-    out = apply_by_code(pre.clone().view(count * width, rows), codes.view(-1), _ACTIVATIONS).view(pre.shape)
+    out = apply_by_code(pre.clone().view(count * width, rows), codes.view(-1), functions=_ACTIVATIONS).view(pre.shape)
     multiplied = (draws.uniform((count, width)) < products).view(-1).nonzero().squeeze(-1)
     if len(multiplied):
         out.view(-1, rows)[multiplied] *= partner.reshape(-1, rows)[multiplied]

@@ -20,11 +20,11 @@ class TargetConfig:
     """Most classes of a task."""
     binary_share: float = 0.5
     """Share of classification tasks with two classes."""
-    noiseless_share: float = 0.2
+    noiseless_share: float = 0.25
     """Share of tasks without noise on the score."""
-    weak_share: float = 0.3
+    weak_share: float = 0.2
     """Share of tasks whose noise is about as large as the signal."""
-    flip_share: float = 0.2
+    flip_share: float = 0.15
     """Share of classification tasks in which some labels are replaced at random."""
     max_flip: float = 0.15
     """Largest share of replaced labels in such a task."""
@@ -42,8 +42,8 @@ def draw_noise(draws: Draws, config: TargetConfig, *, count: int) -> torch.Tenso
     """[B] standard deviation of the noise on a score of variance 1."""
     clean = 1 - config.noiseless_share - config.weak_share
     level = draws.choice((count,), weights=(config.noiseless_share, clean, config.weak_share))
-    mild = draws.log_uniform((count,), low=0.03, high=0.6)
-    weak = draws.uniform((count,), low=0.6, high=1.4)
+    mild = draws.log_uniform((count,), low=0.03, high=0.5)
+    weak = draws.uniform((count,), low=0.5, high=1.3)
     return torch.where(level == 0, 0.0, torch.where(level == 1, mild, weak))
 
 
@@ -74,7 +74,7 @@ def classify(
     ordered = draws.uniform((count, 1)) < torch.where(classes == 2, 0.75, 0.3).unsqueeze(-1)
     labels = torch.where(ordered, by_value, by_centre)
     labels = torch.where(fixed[:, :1] >= 0, fixed, labels)
-    labels = _flipped(draws, config, labels)
+    labels = _flipped(draws, labels, config=config)
     return _relabelled(draws, labels, spare=noisy[:, 0])
 
 
@@ -100,7 +100,7 @@ def _nearest(draws: Draws, scores: torch.Tensor, *, weights: torch.Tensor) -> to
     return (distance - weights.log().clamp(min=-1e6).unsqueeze(1)).argmin(-1)
 
 
-def _flipped(draws: Draws, config: TargetConfig, labels: torch.Tensor) -> torch.Tensor:
+def _flipped(draws: Draws, labels: torch.Tensor, *, config: TargetConfig) -> torch.Tensor:
     """Replaces some labels of some tasks by those of other rows."""
     count, rows = labels.shape
     rate = draws.uniform((count, 1), high=config.max_flip) * draws.happens((count, 1), share=config.flip_share)

@@ -31,4 +31,5 @@ def _main(argv: list[str]) -> None:
     folder = paths.user_path(config.parse_flags(VerifyConfig, argv, program="//priors:verify").folder)
     shard_set = ShardSet.open(folder)
     parts, size = len(shard_set.manifest["parts"]), shard_set.num_bytes / 1e6
-    print(f"{shard_set.num_tasks} {shard_set.kind} tasks in {parts} files, {size:.1f} MB, digest {shard_set.digest[:16]}: all whole")
+    found = f"{shard_set.num_tasks} {shard_set.kind} tasks in {parts} files, {size:.1f} MB"
+    print(f"{found}, digest {shard_set.digest[:16]}: all whole")

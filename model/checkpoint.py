@@ -141,11 +141,15 @@ def load_state(folder: pathlib.Path) -> TrainingState:
     """Loads the training state of a checkpoint that `load_checkpoint` has verified.
 
     Raises:
-        Failure: NOT_FOUND for a checkpoint that was saved without one.
+        Failure: NOT_FOUND for a checkpoint that was saved without one; CHECKPOINT_CORRUPT for unreadable files.
     """
     if not (folder / _STATE).is_file():
         raise Failure(ExitCode.NOT_FOUND, f"checkpoint {folder} holds no training state: training cannot go on from it")
-    return TrainingState(tensors=_unpacked(folder / _STATE), values=json.loads((folder / _VALUES).read_bytes()))
+    try:
+        values = json.loads((folder / _VALUES).read_bytes())
+    except (OSError, ValueError) as error:
+        raise _corrupt(folder / _VALUES, "is not readable JSON") from error
+    return TrainingState(tensors=_unpacked(folder / _STATE), values=values)
 
 
 def step_folders(root: pathlib.Path) -> list[pathlib.Path]:

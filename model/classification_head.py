@@ -93,7 +93,7 @@ class RetrievalClassificationHead(nn.Module):
         self.config = config
         inner = config.num_heads * config.head_width
         self.query = nn.Linear(width, inner)
-        self.key = nn.Linear(width, inner)
+        self.key = nn.Linear(width, inner, bias=False)  # a bias of all keys cancels in the softmax
         self.scale_base = nn.Parameter(torch.ones(config.num_heads))
         self.scale_slope = nn.Parameter(torch.full((config.num_heads,), 0.1))
 

@@ -70,7 +70,7 @@ def test_with_identity_projections_it_is_a_nadaraya_watson_estimator() -> None:
     with torch.no_grad():
         for projection in (head.query, head.key):
             projection.weight.copy_(torch.eye(WIDTH))
-            projection.bias.zero_()
+        head.query.bias.zero_()
         head.scale_base.fill_(1.0)
         head.scale_slope.zero_()
     query, context, labels = _inputs()
@@ -93,7 +93,7 @@ def test_probabilities_are_the_mean_over_heads() -> None:
         with torch.no_grad():
             for name in ("query", "key"):
                 getattr(single, name).weight.copy_(getattr(both, name).weight[rows])
-                getattr(single, name).bias.copy_(getattr(both, name).bias[rows])
+            single.query.bias.copy_(both.query.bias[rows])
             single.scale_base.copy_(both.scale_base[h : h + 1])
             single.scale_slope.copy_(both.scale_slope[h : h + 1])
         parts.append(single(query, context, labels, K)[0])
@@ -126,7 +126,7 @@ def test_permuting_classes_permutes_probabilities() -> None:
 def test_the_number_of_parameters_does_not_depend_on_classes() -> None:
     """6.3: one head serves 2 and 160 classes; "6×64" is no class limit."""
     head = RetrievalClassificationHead(WIDTH, RetrievalConfig(num_heads=6, head_width=64))
-    assert sum(parameter.numel() for parameter in head.parameters()) == 2 * (WIDTH + 1) * 6 * 64 + 2 * 6
+    assert sum(parameter.numel() for parameter in head.parameters()) == (2 * WIDTH + 1) * 6 * 64 + 2 * 6
     query, context, _ = (part.float() for part in _inputs())
     labels = torch.arange(B * N).view(B, N) + 140
     for num_classes in (154, 160, 500):

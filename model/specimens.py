@@ -37,10 +37,10 @@ def redraw(module: nn.Module, *, seed: int = 0) -> None:
 
 
 def specimen_network(kind: LabelKind, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Network:
-    """A small network whose every parameter is random."""
+    """A small network whose every parameter is random; in fp32 its bucket borders stay fp64, as in training."""
     network = Network(specimen_config(kind))
     redraw(network, seed=seed)
-    return network.to(dtype).eval()
+    return (network.double() if dtype is torch.float64 else network).eval()
 
 
 def specimen_inputs(

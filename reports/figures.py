@@ -108,7 +108,7 @@ def mask_picture(mask: np.ndarray, *, num_context: int, name: str) -> Picture:
 
 @drawing.styled
 def weights_picture(weights: np.ndarray, mask: np.ndarray, *, num_context: int, name: str) -> Picture:
-    """Attention weights [T, T], mean over heads; keys with a weight of exactly 0 stay empty."""
+    """Attention weights [T, T], mean over heads; keys with a weight of 0 stay empty."""
     values = np.asarray(weights, float)
     figure, axes = drawing.canvas(width=3.7, height=4.35)
     top = max(float(values.max()), 1e-12)
@@ -121,8 +121,8 @@ def weights_picture(weights: np.ndarray, mask: np.ndarray, *, num_context: int, 
     axes.set_title("Attention weights")
     leak = forbidden_weight(values, np.asarray(mask))
     alt = f"Weights up to {top:.3g}; on forbidden keys at most {leak:g}."
-    verdict = "0 exactly" if leak == 0 else f"{leak:g}, which is a leak"
-    caption = f"Mean over heads, first block; empty cells are exactly 0. Largest weight on a forbidden key: {verdict}."
+    verdict = "0" if leak == 0 else f"{leak:g}, which is a leak"
+    caption = f"Mean over heads, first block; empty cells are 0. Largest weight on a forbidden key: {verdict}."
     return drawing.picture(figure, name=name, caption=caption, alt=alt)
 
 

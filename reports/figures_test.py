@@ -72,9 +72,9 @@ def test_a_mask_that_lets_queries_be_read_shows_it() -> None:
 
 
 def test_a_weight_on_a_forbidden_key_is_named_a_leak() -> None:
-    """5.6: forbidden keys have weight exactly 0, and the caption says what was found."""
+    """5.6: forbidden keys have weight 0, and the caption says what was found."""
     mask, weights = _mask(3, 2), _mask(3, 2) / 3
-    assert "forbidden key: 0 exactly" in figures.weights_picture(weights, mask, num_context=3, name="n").caption
+    assert "forbidden key: 0." in figures.weights_picture(weights, mask, num_context=3, name="n").caption
     weights[0, 4] = 1e-9
     assert figures.forbidden_weight(weights, mask) == 1e-9
     assert "1e-09, which is a leak" in figures.weights_picture(weights, mask, num_context=3, name="n").caption

@@ -88,7 +88,8 @@ def read_run(folder: pathlib.Path) -> Run:
     notes: list[str] = []
     reader = _Reader(folder, notes)
     config, summary = reader.json("config.json"), reader.json("summary.json") or {}
-    seconds = summary.get("seconds") or _event_seconds(reader)
+    seconds = _event_seconds(reader)  # in the order of the run, which summary.json does not keep
+    seconds |= summary.get("seconds", {})
     found = [kind for kind in KINDS if (folder / kind).is_dir()]
     if not found:
         notes.append("no model has been trained yet")

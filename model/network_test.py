@@ -1,16 +1,11 @@
 """The whole network: what a prediction may depend on, and what it may not."""
 
 import dataclasses
-import importlib
-import inspect
-import pkgutil
-import re
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-import model
 from model.classification_head import ClassLogProbabilities
 from model.icl_transformer import AttentionPath, LabelKind, Visibility
 from model.network import CellConfig, Network, NetworkInputs
@@ -28,8 +23,6 @@ from tools.failure import ExitCode, Failure
 
 KINDS = list(LabelKind)
 PRECISIONS = [(torch.float32, 1e-5), (torch.float64, 1e-10)]
-_QUERY_LABEL = re.compile(r"(y|labels?|targets?|answers?)(_query|_queries)?|query_(y|labels?|targets?|answers?)")
-_CONTEXT_LABELS = {"model.icl_transformer.LabelEncoder", "model.column_embedding.ColumnBlock"}  # [B, N] by their docstring
 SIZES = [(9, 4, 5), (3, 2, 5), (6, 4, 2)]  # context rows, queries, columns
 
 
@@ -146,29 +139,6 @@ def test_predictions_move_with_every_part_of_the_context(kind: LabelKind) -> Non
     assert float(moved[0]) > 1e-5
     assert float(moved[1:].max()) < 1e-12
     assert all(torch.equal(tensor, state[name]) for name, tensor in network.state_dict().items())
-
-
-def test_no_forward_in_the_package_takes_a_query_label() -> None:
-    """5.8: `y_query` is in no forward signature anywhere, nor in `NetworkInputs`."""
-    forwards = {}
-    for found in pkgutil.iter_modules(model.__path__, "model."):
-        if found.name.endswith("_test"):
-            continue
-        module = importlib.import_module(found.name)
-        for name, member in inspect.getmembers(module, inspect.isclass):
-            if issubclass(member, nn.Module) and member.__module__ == found.name:
-                forwards[f"{found.name}.{name}"] = list(inspect.signature(member.forward).parameters)
-    assert {"model.network.Network", "model.icl_transformer.ICLTransformer"} <= set(forwards)
-    assert len(forwards) >= 15
-    assert all(_QUERY_LABEL.fullmatch(name) for name in ("y_query", "query_labels", "targets", "answers"))
-    for owner, parameters in forwards.items():
-        for parameter in parameters:
-            known = parameter == "labels" and owner in _CONTEXT_LABELS
-            assert known or not _QUERY_LABEL.fullmatch(parameter), (owner, parameter)
-    fields = {field.name for field in dataclasses.fields(NetworkInputs)}
-    assert fields == {
-        "x_context", "y_context", "x_query", "column_kinds", "num_classes", "context_mask", "query_mask"
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("target_aware", [False, True])

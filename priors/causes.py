@@ -8,15 +8,17 @@ import dataclasses
 
 import torch
 
-from priors.draws import Draws, apply_by_code, standardised
+from priors.draws import Draws, apply_by_code, below, standardised
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CauseConfig:
     """How the raw columns of a task depend on each other."""
 
-    independent_share: float = 0.25
+    independent_share: float = 0.12
     """Share of tasks whose columns are independent."""
+    size_share: float = 0.5
+    """Share of tasks whose drivers mostly push all columns the same way (size, severity, wealth)."""
     max_factors: int = 6
     """Most hidden drivers of the correlated columns."""
     clump_share: float = 0.3
@@ -41,11 +43,12 @@ def draw_causes(draws: Draws, config: CauseConfig, *, count: int, causes: int, r
     factors = _drivers(draws, config, count=count, rows=rows)
     number = factors.shape[1]
     sparsity = draws.uniform((count, 1, 1), low=0.3, high=1.0)
-    loadings = draws.normal((count, causes, number)) * (draws.uniform((count, causes, number)) < sparsity)
+    lean = draws.uniform((count, 1, 1), high=3.0) * draws.happens((count, 1, 1), share=config.size_share)
+    loadings = (draws.normal((count, causes, number)) + lean) * (draws.uniform((count, causes, number)) < sparsity)
     loadings = loadings / loadings.square().sum(-1, keepdim=True).add(1e-6).sqrt()
-    strength = draws.uniform((count, 1, 1), low=0.2, high=0.99)
+    strength = 0.99 - 0.7 * draws.uniform((count, 1, 1)).square()
     strength = strength * ~draws.happens((count, 1, 1), share=config.independent_share)
-    share = strength * draws.uniform((count, causes, 1)).sqrt()
+    share = strength * draws.uniform((count, causes, 1)) ** 0.3
     raw = share.sqrt() * (loadings @ factors) + (1 - share).sqrt() * draws.normal((count, causes, rows))
     own = draws.choice((count, 1), weights=(5, 2, 1, 1, 1)).expand(count, causes)
     raw = apply_by_code(raw.view(count * causes, rows), own.reshape(-1), functions=_SHAPES).view(count, causes, rows)
@@ -63,7 +66,7 @@ def _drivers(draws: Draws, config: CauseConfig, *, count: int, rows: int) -> tor
     member = torch.multinomial(weights, rows, replacement=True, generator=draws.generator)
     offset = centres.gather(2, member.unsqueeze(1).expand(-1, number, -1))
     factors = factors + offset * draws.happens((count, 1, 1), share=config.clump_share)
-    used = torch.arange(number) < draws.integers((count, 1), low=1, high=number)
+    used = below(draws.counts((count,), low=1, high=number), size=number)
     return standardised(factors) * used.unsqueeze(-1)
 
 

@@ -24,8 +24,12 @@ class ColumnConfig:
     """Share of tasks with ordinals and categories only (the other tasks are mixed)."""
     max_levels: int = 20
     """Most levels of an ordinal or a category."""
-    plain_share: float = 0.4
+    plain_share: float = 0.25
     """Share of tasks whose numbers keep their raw marginal."""
+    literal_share: float = 0.3
+    """Share of tasks whose target depends on the numbers as they are shown, not on what they were made from."""
+    rounded_share: float = 0.75
+    """Share of tasks whose numbers are written with few digits."""
     outlier_share: float = 0.1
     """Share of tasks with outliers."""
     missing_share: float = 0.25
@@ -53,9 +57,11 @@ def draw_columns(draws: Draws, raw: torch.Tensor, *, config: ColumnConfig) -> Co
     flat_values, flat_signal = values.view(-1, rows), signal.view(-1, rows)
     numbers = (kinds == ColumnKind.NUMBER).view(-1).nonzero().squeeze(-1)
     if len(numbers):
-        flat_values[numbers] = _as_numbers(
-            draws, flat_values[numbers], tasks=numbers // features, count=count, plain_share=config.plain_share
-        )
+        tasks = numbers // features
+        shown = _as_numbers(draws, raw.view(-1, rows)[numbers], tasks=tasks, count=count, config=config)
+        literal = draws.happens((count,), share=config.literal_share)[tasks].unsqueeze(-1)
+        flat_signal[numbers] = torch.where(literal, standardised(shown).clamp(-6, 6), flat_signal[numbers])
+        flat_values[numbers] = _in_units(draws, shown)
     discrete = (kinds != ColumnKind.NUMBER).view(-1).nonzero().squeeze(-1)
     if len(discrete):
         ordered = kinds.view(-1)[discrete] == ColumnKind.ORDINAL
@@ -102,13 +108,13 @@ def _as_codes(
 
 
 def _as_numbers(
-    draws: Draws, raw: torch.Tensor, *, tasks: torch.Tensor, count: int, plain_share: float
+    draws: Draws, raw: torch.Tensor, *, tasks: torch.Tensor, count: int, config: ColumnConfig
 ) -> torch.Tensor:
-    """Gives n raw columns [n, R] a marginal, a unit and an offset; columns of a task often share the marginal."""
+    """Gives n raw columns [n, R] a marginal and a number of digits; columns of a task often share the marginal."""
     number = len(raw)
-    weights = (2, 2, 2, 2, 1, 1, 1, 1)
+    weights = (1.5, 3, 2, 1.5, 1, 1, 1, 2)
     of_task = draws.choice((count,), weights=weights) + 1
-    of_task = of_task * ~draws.happens((count,), share=plain_share)
+    of_task = of_task * ~draws.happens((count,), share=config.plain_share)
     own = draws.choice((number,), weights=(3, *weights))
     codes = torch.where(draws.happens((number,), share=0.6), of_task[tasks], own)
     codes = torch.where(of_task[tasks] == 0, 0, codes)
@@ -118,9 +124,19 @@ def _as_numbers(
         chosen = (codes == code).nonzero().squeeze(-1)
         if len(chosen):
             values[chosen] = _MARGINALS[code](raw[chosen], shape[:, chosen])
-    unit = draws.log_uniform((number, 1), low=1e-2, high=1e3)
+    deviation = values.std(-1, keepdim=True) + 1e-6
+    step = draws.log_uniform((number, 1), low=0.004, high=0.4) * deviation
+    rounded = (draws.happens((count,), share=config.rounded_share)[tasks] & (codes < 7)).unsqueeze(-1)
+    rounded &= draws.happens((number, 1), share=0.9)
+    return torch.where(rounded, torch.round(values / step) * step, values)
+
+
+def _in_units(draws: Draws, values: torch.Tensor) -> torch.Tensor:
+    """Gives columns [n, R] a unit and, half of them, an offset."""
+    number = len(values)
+    unit = draws.log_uniform((number, 1), low=1e-2, high=1e3) * ~draws.happens((number, 1), share=0.3)
     offset = draws.normal((number, 1)) * 3 * draws.happens((number, 1), share=0.5)
-    return (values + offset * (codes < 5).unsqueeze(-1)) * torch.where((codes < 7).unsqueeze(-1), unit, 1.0)
+    return torch.where(unit > 0, (values + offset) * unit, values)
 
 
 def _kumaraswamy(z: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:

@@ -143,7 +143,7 @@ def _hidden(
     """Features and scores are nodes of a network; with clusters, the causes are drawn around a centre per class."""
     most = max(2, min(24, features))
     number = draws.counts((count,), low=1, high=most)
-    cause_config = CauseConfig(duplicate_share=0.0, independent_share=0.5)
+    cause_config = CauseConfig(duplicate_share=0.0, independent_share=0.3)
     roots = draw_causes(draws, cause_config, count=count, causes=most, rows=rows)
     share = config.cluster_share if kind is TaskKind.CLASSIFICATION else 0.0
     clustered = draws.happens((count,), share=share)
@@ -202,7 +202,8 @@ def _propagate(draws: Draws, inputs: torch.Tensor, *, config: StructuralConfig, 
     count = len(inputs)
     depth = draws.counts((count,), low=1, high=config.max_depth)
     single = draws.happens((count, 1), share=0.4)
-    palette = draws.normal((count, len(_ACTIVATIONS))) * torch.where(single, 50.0, 2.0)
+    palette = draws.normal((count, len(_ACTIVATIONS))) + torch.tensor(_FAVOUR)
+    palette = palette * torch.where(single, 50.0, 2.0)
     gain = draws.log_uniform((count, 1, 1), low=0.4, high=2.5)
     density = draws.choice((count, 1, 1), weights=(3, 3, 4))
     density = torch.where(density == 0, 0.0, torch.where(density == 1, draws.uniform((count, 1, 1), high=0.4), 1.0))
@@ -224,7 +225,8 @@ def _weights(draws: Draws, *, count: int, width: int, parents: int, density: tor
     """[B, H, D] random weights; a node has at least one parent, and others with probability `density`."""
     keys = draws.uniform((count, width, parents))
     linked = (keys <= keys.amin(-1, keepdim=True)) | (draws.uniform(keys.shape) < density)
-    return draws.normal((count, width, parents)) * linked
+    lean = draws.uniform((count, 1, 1), high=1.5) * draws.happens((count, 1, 1), share=0.5)
+    return (draws.normal((count, width, parents)) + lean) * linked
 
 
 def _activated(draws: Draws, pre: torch.Tensor, *, palette: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
@@ -240,6 +242,7 @@ def _activated(draws: Draws, pre: torch.Tensor, *, palette: torch.Tensor, produc
     return out
 
 
+_FAVOUR = (1.0, 1.0, 0.5, 0.0, 0.0, 0.0, -0.7, -0.3, 0.0, 1.0, 0.7, 0.5, 0.0, 0.3)
 _ACTIVATIONS = (
     lambda z: z,
     torch.tanh,

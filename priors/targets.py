@@ -18,7 +18,7 @@ class TargetConfig:
 
     max_classes: int = 10
     """Most classes of a task."""
-    binary_share: float = 0.5
+    binary_share: float = 0.6
     """Share of classification tasks with two classes."""
     noiseless_share: float = 0.25
     """Share of tasks without noise on the score."""
@@ -34,7 +34,7 @@ class TargetConfig:
     """Share of regression tasks whose noise has long tails (Student's t)."""
     skewed_share: float = 0.2
     """Share of regression targets that are exponentials of a score (prices, concentrations)."""
-    rounded_share: float = 0.2
+    rounded_share: float = 0.5
     """Share of regression targets that are rounded (counts, ages, grades)."""
 
 
@@ -67,7 +67,7 @@ def classify(
     most = min(config.max_classes, max(2, rows // 8))
     many = draws.counts((count,), low=3, high=max(3, most)).clamp(max=most)
     classes = torch.where(draws.happens((count,), share=config.binary_share), 2, many)
-    spread = draws.uniform((count, 1), high=0.9) * draws.happens((count, 1), share=0.7)
+    spread = draws.uniform((count, 1), high=1.2) * draws.happens((count, 1), share=0.8)
     weights = (draws.normal((count, most)) * spread).exp() * below(classes, size=most)
     by_value = _cut(noisy[:, 0], weights=weights)
     by_centre = _nearest(draws, noisy, weights=weights)
@@ -154,7 +154,7 @@ def regress(draws: Draws, config: TargetConfig, *, scores: torch.Tensor, noise: 
     steep = draws.uniform((count, 1), low=0.3, high=1.1)
     skewed = draws.happens((count, 1), share=config.skewed_share)
     score = torch.where(skewed, torch.expm1(steep * score.clamp(max=5.0)), score)
-    step = draws.log_uniform((count, 1), low=0.03, high=0.5)
+    step = draws.log_uniform((count, 1), low=0.004, high=0.5)
     rounded = draws.happens((count, 1), share=config.rounded_share)
     score = torch.where(rounded, torch.round(score / step) * step, score)
     flat = (score.amax(-1) - score.amin(-1)) < 1e-3

@@ -121,6 +121,8 @@ class Attention(nn.Module):
         self.query = nn.Linear(width, width, bias=False)
         self.key_value = nn.Linear(width, 2 * width, bias=False)
         self.output = nn.Linear(width, width, bias=False)
+        for projection in (self.query, self.key_value):
+            nn.init.normal_(projection.weight, std=width**-0.5)  # logits of unit variance: heads differ from the start
         nn.init.zeros_(self.output.weight)
 
     def keys_values(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ class ColumnBlock(nn.Module):
 
     def __init__(self, width: int, *, num_heads: int, num_inducing: int, norm: Norm) -> None:
         super().__init__()
-        self.inducing_points = nn.Parameter(torch.randn(num_inducing, width) * width**-0.5)
+        self.inducing_points = nn.Parameter(torch.randn(num_inducing, width))
         self.norm_source = make_norm(norm, width)
         self.gather = Attention(width, num_heads=num_heads)
         self.norm_inducing = make_norm(norm, width)

@@ -56,7 +56,7 @@ class LabelEncoder(nn.Module):
         self.kind = kind
         if kind is LabelKind.CLASSIFICATION:
             self.classes = nn.Embedding(max_classes, width)
-            nn.init.orthogonal_(self.classes.weight)
+            nn.init.orthogonal_(self.classes.weight, gain=width**0.5)  # as large as what it is added to
         else:
             self.continuous = mlp(1 + 2 * len(self._FREQUENCIES), width, width)
 

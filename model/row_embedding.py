@@ -15,7 +15,7 @@ class RowBlock(nn.Module):
 
     def __init__(self, width: int, *, num_heads: int, num_tokens: int, norm: Norm) -> None:
         super().__init__()
-        self.tokens = nn.Parameter(torch.randn(num_tokens, width) * width**-0.5)
+        self.tokens = nn.Parameter(torch.randn(num_tokens, width))
         self.norm_source = make_norm(norm, width)
         self.gather = Attention(width, num_heads=num_heads)
         self.norm_tokens = make_norm(norm, width)
@@ -38,7 +38,7 @@ class RowReadout(nn.Module):
 
     def __init__(self, width: int, *, num_heads: int, row_width: int, norm: Norm) -> None:
         super().__init__()
-        self.summaries = nn.Parameter(torch.randn(row_width // width, width) * width**-0.5)
+        self.summaries = nn.Parameter(torch.randn(row_width // width, width))
         self.norm_cells = make_norm(norm, width)
         self.read = Attention(width, num_heads=num_heads)
         nn.init.xavier_uniform_(self.read.output.weight)  # the only path from cells to rows

@@ -1,0 +1,67 @@
+"""The kernel estimator against loops, and its kinship with a retrieval head."""
+
+import numpy as np
+import pytest
+
+from eval import kernel_regression
+from priors.task import TaskKind
+
+
+def _unit_rows(rows: int, *, seed: int) -> np.ndarray:
+    x = np.random.default_rng(seed).normal(size=(rows, 6))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def test_gaussian_and_dot_product_kernels_agree_on_rows_of_one_norm() -> None:
+    """1.2: attention with identity projections is Nadaraya–Watson with the kernel exp(q·k/√d)."""
+    query, context = _unit_rows(5, seed=0), _unit_rows(9, seed=1)
+    direct = np.exp(query @ context.T / np.sqrt(6))
+    found = kernel_regression.dot_product_weights(query, context)
+    assert np.allclose(found, direct / direct.sum(axis=1, keepdims=True))
+    assert np.allclose(found, kernel_regression.gaussian_weights(query, context, width=6**0.25))
+
+
+def test_weights_far_from_all_rows_stay_a_distribution() -> None:
+    weights = kernel_regression.gaussian_weights(np.full((1, 3), 1e6), np.eye(3), width=0.01)
+    assert np.isfinite(weights).all() and weights.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kind", list(TaskKind))
+def test_the_width_is_the_best_when_each_row_is_left_out(kind: TaskKind) -> None:
+    generator = np.random.default_rng(2)
+    context = generator.normal(size=(30, 2))
+    labels = (context[:, 0] > 0).astype(int)
+    values = np.eye(2)[labels] if kind is TaskKind.CLASSIFICATION else context[:, :1] ** 2
+    apart = np.sqrt(kernel_regression.squared_distances(context, context)[np.triu_indices(30, 1)])
+    widths = [relative * float(np.median(apart)) for relative in kernel_regression.RELATIVE_WIDTHS]
+    losses = []
+    for width in widths:
+        loss = 0.0
+        for row in range(30):
+            rest = np.arange(30) != row
+            weights = kernel_regression.gaussian_weights(context[row : row + 1], context[rest], width=width)
+            predicted = (weights @ values[rest])[0]
+            chosen = max(predicted[labels[row]], 1e-6) if kind is TaskKind.CLASSIFICATION else 0.0
+            loss += -np.log(chosen) if chosen else float((predicted[0] - values[row, 0]) ** 2)
+        losses.append(loss)
+    found = kernel_regression.chosen_width(context, values=values, kind=kind)
+    assert found == pytest.approx(widths[int(np.argmin(losses))], rel=1e-3)
+    assert widths[0] < found < widths[-1]
+
+
+def test_identical_rows_still_get_a_width() -> None:
+    for context in (np.zeros((4, 2)), np.zeros((1, 2)), np.concatenate([np.zeros((9, 1)), np.ones((1, 1))])):
+        width = kernel_regression.chosen_width(context, values=np.ones((len(context), 1)), kind=TaskKind.REGRESSION)
+        assert width > 0
+
+
+def test_equal_weights_give_hazen_quantiles() -> None:
+    values, levels = np.random.default_rng(3).normal(size=11), np.arange(1, 100) / 100
+    found = kernel_regression.weighted_quantiles(values, weights=np.full((2, 11), 1 / 11), levels=levels)
+    assert np.allclose(found, np.quantile(values, levels, method="hazen"))
+
+
+def test_values_without_weight_do_not_matter() -> None:
+    values, levels = np.array([5.0, -100.0, 1.0, 100.0]), np.array([0.1, 0.5, 0.9])
+    found = kernel_regression.weighted_quantiles(values, weights=np.array([[0.5, 0.0, 0.5, 0.0]]), levels=levels)
+    assert np.allclose(found, [[1.0, 3.0, 5.0]])

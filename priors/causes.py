@@ -45,6 +45,7 @@ def draw_causes(draws: Draws, config: CauseConfig, *, count: int, causes: int, r
     sparsity = draws.uniform((count, 1, 1), low=0.3, high=1.0)
     lean = draws.uniform((count, 1, 1), high=3.0) * draws.happens((count, 1, 1), share=config.size_share)
     loadings = (draws.normal((count, causes, number)) + lean) * (draws.uniform((count, causes, number)) < sparsity)
+    loadings = loadings * (factors.square().sum(-1) > 0).unsqueeze(1)  # some tasks have few drivers
     loadings = loadings / loadings.square().sum(-1, keepdim=True).add(1e-6).sqrt()
     strength = 0.99 - 0.7 * draws.uniform((count, 1, 1)).square()
     strength = strength * ~draws.happens((count, 1, 1), share=config.independent_share)

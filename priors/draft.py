@@ -24,3 +24,21 @@ class Draft:
     classes: torch.Tensor
     loudness: torch.Tensor
     facts: dict[str, torch.Tensor]
+
+
+def join(parts: list[Draft]) -> Draft:
+    """Puts drafts of the same shape one behind the other; facts that one lacks are NaN."""
+    names = sorted({name for part in parts for name in part.facts})
+    facts = {
+        name: torch.cat([part.facts.get(name, torch.full((len(part.scores),), torch.nan)).float() for part in parts])
+        for name in names
+    }
+    table = [part.columns for part in parts]
+    fields = [field.name for field in dataclasses.fields(Columns)]
+    return Draft(
+        columns=Columns(**{name: torch.cat([getattr(part, name) for part in table]) for name in fields}),
+        scores=torch.cat([part.scores for part in parts]),
+        classes=torch.cat([part.classes for part in parts]),
+        loudness=torch.cat([part.loudness for part in parts]),
+        facts=facts,
+    )

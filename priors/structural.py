@@ -13,11 +13,11 @@ import torch
 
 from priors.causes import CauseConfig, draw_causes
 from priors.columns import ColumnConfig, draw_columns
-from priors.draft import Draft
+from priors.draft import Draft, join
 from priors.draws import Draws, apply_by_code, below, standardised
 from priors.task import TaskKind
 
-NUM_SCORES = 3
+_NUM_SCORES = 3
 _CANDIDATES = 8
 
 
@@ -74,24 +74,6 @@ def sample_structural(
     return join(parts)
 
 
-def join(parts: list[Draft]) -> Draft:
-    """Puts drafts of the same shape one behind the other; facts that one lacks are NaN."""
-    names = sorted({name for part in parts for name in part.facts})
-    facts = {
-        name: torch.cat([part.facts.get(name, torch.full((len(part.scores),), torch.nan)).float() for part in parts])
-        for name in names
-    }
-    table = [part.columns for part in parts]
-    fields = [field.name for field in dataclasses.fields(table[0])]
-    return Draft(
-        columns=type(table[0])(**{name: torch.cat([getattr(part, name) for part in table]) for name in fields}),
-        scores=torch.cat([part.scores for part in parts]),
-        classes=torch.cat([part.classes for part in parts]),
-        loudness=torch.cat([part.loudness for part in parts]),
-        facts=facts,
-    )
-
-
 def _direct(
     draws: Draws,
     config: StructuralConfig,
@@ -109,12 +91,12 @@ def _direct(
     chosen = draws.uniform((count, features)).argsort(-1).argsort(-1) < relevant.unsqueeze(-1)
     importance = (draws.normal((count, features)) * draws.uniform((count, 1), high=1.5)).exp() * chosen
     inputs = table.signal * importance.unsqueeze(-1)
-    linear = standardised(draws.normal((count, NUM_SCORES, features)) @ inputs)
+    linear = standardised(draws.normal((count, _NUM_SCORES, features)) @ inputs)
     scale = importance.square().mean(-1).sqrt().view(-1, 1, 1)
     trace = _propagate(draws, inputs / scale, config=config, width=config.max_width)
     width = trace.last.shape[1]
-    sparse = draws.uniform((count, NUM_SCORES, width)) < draws.uniform((count, 1, 1), low=0.15, high=1.0)
-    bent = standardised((draws.normal((count, NUM_SCORES, width)) * sparse) @ trace.last)
+    sparse = draws.uniform((count, _NUM_SCORES, width)) < draws.uniform((count, 1, 1), low=0.15, high=1.0)
+    bent = standardised((draws.normal((count, _NUM_SCORES, width)) * sparse) @ trace.last)
     plain = 1 - config.linear_share - config.blended_share
     form = draws.choice((count,), weights=(config.linear_share, config.blended_share, plain))
     blend = torch.where(form == 0, 1.0, torch.where(form == 1, draws.uniform((count,), low=0.3, high=0.95), 0.0))
@@ -178,7 +160,7 @@ def _related(draws: Draws, config: StructuralConfig, *, targets: torch.Tensor, r
     """[B, S, R] scores out of nodes [B, n, R]: in most tasks those that the features tell most about come first."""
     relation = (targets @ raw.transpose(1, 2) / raw.shape[-1]).square().sum(-1)
     chosen = draws.happens((len(raw), 1), share=config.related_share)
-    order = torch.where(chosen, -relation, torch.arange(relation.shape[1]).float()).argsort(-1)[:, :NUM_SCORES]
+    order = torch.where(chosen, -relation, torch.arange(relation.shape[1]).float()).argsort(-1)[:, :_NUM_SCORES]
     return targets.gather(1, order.unsqueeze(-1).expand(-1, -1, raw.shape[-1]))
 
 

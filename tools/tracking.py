@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import fcntl
 import functools
-import importlib
 import json
 import os
 import pathlib
@@ -52,7 +51,9 @@ def load_mlflow() -> ModuleType:
     """Imports mlflow, here and not above, because it reads these settings while it is imported."""
     for name, value in OFFLINE.items():
         os.environ.setdefault(name, value)
-    return importlib.import_module("mlflow")
+    import mlflow
+
+    return mlflow
 
 
 def database_uri(root: pathlib.Path) -> str:

@@ -74,7 +74,8 @@ def test_a_server_killed_in_mid_run_and_restarted_has_every_point_once(store: pa
         tracker.log_file(page)
         assert tracker.close() == 0
         query = f"{uri}/get-artifact?path=report.html&run_uuid={tracker.run_id}"
-        assert urllib.request.urlopen(query, timeout=20).read() == b"<p>page</p>"
+        with urllib.request.urlopen(query, timeout=20) as answer:
+            assert answer.read() == b"<p>page</p>"
     client = tracking.load_mlflow().MlflowClient(tracking.database_uri(store))
     assert [point.step for point in client.get_metric_history(tracker.run_id, "loss")] == list(range(1700))
     assert client.get_run(tracker.run_id).data.params == {"a": "1"}

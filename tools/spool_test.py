@@ -1,0 +1,44 @@
+"""The spool: what was written since, once, whole lines only."""
+
+import pathlib
+
+from tools.spool import Point, Spool
+
+
+def _points(spool: Spool) -> list[Point]:
+    """Takes what waits."""
+    spool.read()
+    taken, spool.points = spool.points, []
+    return taken
+
+
+def test_only_what_is_new_is_read_and_a_line_only_when_it_is_whole(tmp_path: pathlib.Path) -> None:
+    """K1: the file grows while it is read."""
+    path = tmp_path / "metrics.jsonl"
+    spool = Spool(path, prefix="regression/")
+    assert _points(spool) == [] and spool.pending() == 0
+    path.write_text('{"step": 1, "loss": 2}\n{"step": 2, "lo')
+    assert _points(spool) == [Point(key="regression/loss", step=1, value=2.0)]
+    with path.open("a") as file:
+        file.write('ss": 3}\n')
+    assert spool.pending() == 1 and spool.pending() == 1
+    assert _points(spool) == [Point(key="regression/loss", step=2, value=3.0)]
+
+
+def test_a_file_that_a_resume_cut_back_gives_only_new_steps(tmp_path: pathlib.Path) -> None:
+    """K1: once per (key, step)."""
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(f'{{"step": {step}, "loss": 0}}\n' for step in range(5)))
+    spool = Spool(path)
+    assert len(_points(spool)) == 5
+    path.write_text("".join(f'{{"step": {step}, "loss": 0}}\n' for step in range(3)))
+    assert _points(spool) == []
+    with path.open("a") as file:
+        file.write("".join(f'{{"step": {step}, "loss": 0}}\n' for step in range(3, 7)))
+    assert [point.step for point in _points(spool)] == [5, 6]
+
+
+def test_rows_without_a_step_and_values_that_are_no_numbers_are_left_out(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"loss": 1}\n[1]\n{"step": "x", "loss": 1}\n{"step": 1, "a": true, "b": null, "c": "d", "e": 0.5}\n')
+    assert _points(Spool(path)) == [Point(key="e", step=1, value=0.5)]

@@ -1,5 +1,6 @@
 """The main job, stage by stage: shards, training, audits, scores, report, summary. Every stage can be resumed."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -19,6 +20,7 @@ from priors.shards import ShardSet
 from priors.task import TaskKind
 from tools import files, progress
 from tools.tracking import Tracker, flat
+from train.cluster import Workers
 from train.job import TrainingJob, read_best, read_records
 from train.presets import ModelConfig, PretrainConfig
 from train.run import FORMAT_VERSION, RunFolder
@@ -45,13 +47,8 @@ def run_pipeline(run: RunFolder, render: Callable[[pathlib.Path], pathlib.Path])
     status = "FAILED"
     try:
         tracker.log_params(flat({"config": run.config_json()}))
-        with run.stage("generate"):
-            shards = {kind: _shards(run, kind) for kind in TaskKind}
-        for kind, shard_set in shards.items():
-            tracker.log_dataset(name=f"prior-{kind}", digest=shard_set.digest, source=str(shard_set.folder))
-        jobs = {kind: _job(run, kind, shards[kind]) for kind in TaskKind}
-        with run.stage("train"):
-            _train(run, jobs, tracker)
+        jobs = {kind: _job(run, kind) for kind in TaskKind}
+        _make_models(run, jobs, tracker)
         with run.stage("audit"):
             trained = {kind: _audited(run, job) for kind, job in jobs.items()}
         with run.stage("score"):
@@ -83,44 +80,60 @@ def shard_config(config: PretrainConfig, kind: TaskKind) -> ShardConfig:
     return dataclasses.replace(shards, prior=dataclasses.replace(shards.prior, kind=kind))
 
 
-def _shards(run: RunFolder, kind: TaskKind) -> ShardSet:
-    """Makes the training shards, or verifies and reuses those of the same prior, seed and number."""
-    config, data = shard_config(run.config, kind), run.config.data
-    source = config.source(seed=run.config.seed).digest()
-    out = run.root / "shards" / f"{source[:16]}-{data.num_tasks}"
-    with progress.meter(f"{kind} shards", total=data.num_tasks, unit="tasks") as meter:
-        return ensure_shards(
-            config, out=out, num_tasks=data.num_tasks, seed=run.config.seed, workers=os.cpu_count() or 1, report=meter
-        )
-
-
-def _job(run: RunFolder, kind: TaskKind, shards: ShardSet) -> TrainingJob:
-    model, folder = model_config(run.config, kind), run.kind_path(kind)
+def _job(run: RunFolder, kind: TaskKind) -> TrainingJob:
+    model, folder, shards = model_config(run.config, kind), run.kind_path(kind), shard_config(run.config, kind)
     folder.mkdir(exist_ok=True)
+    source = shards.source(seed=run.config.seed).digest()
     return TrainingJob(
         network=model.network,
         loop=model.loop,
         seed=run.config.seed,
-        shards=str(shards.folder),
-        prior=shard_config(run.config, kind).prior,
+        shards=str(run.root / "shards" / f"{source[:16]}-{run.config.data.num_tasks}"),
+        prior=shards.prior,
         folder=str(folder),
         num_validation_tasks=run.config.data.num_validation_tasks,
     )
 
 
-def _train(run: RunFolder, jobs: dict[TaskKind, TrainingJob], tracker: Tracker) -> None:
+def _make_models(run: RunFolder, jobs: dict[TaskKind, TrainingJob], tracker: Tracker) -> None:
+    """Shards, then training. What the cluster lacks is said before anything is generated."""
     pending = [job for job in jobs.values() if not job.is_complete()]
-    if pending:
-        total = sum(job.loop.num_steps for job in jobs.values())
-        with connected(run.config.cluster) as workers, progress.meter("train", total=total, unit="steps") as meter:
-            print(f"training on {workers}", file=sys.stderr, flush=True)
-
-            def poll() -> None:
-                _show(jobs, meter)
-                _replay(jobs, tracker)
-
-            run_jobs(pending, workers, poll=poll)
+    with contextlib.ExitStack() as stack:
+        workers = stack.enter_context(connected(run.config.cluster)) if pending else None
+        with run.stage("generate"):
+            for kind, job in jobs.items():
+                shards = _shards(run, kind, job)
+                tracker.log_dataset(name=f"prior-{kind}", digest=shards.digest, source=job.shards)
+        with run.stage("train"):
+            if workers is not None:
+                _train(jobs, workers, tracker)
     _replay(jobs, tracker)
+
+
+def _shards(run: RunFolder, kind: TaskKind, job: TrainingJob) -> ShardSet:
+    """Makes the training shards, or verifies and reuses those of the same prior, seed and number."""
+    config, num_tasks = shard_config(run.config, kind), run.config.data.num_tasks
+    with progress.meter(f"{kind} shards", total=num_tasks, unit="tasks") as meter:
+        return ensure_shards(
+            config,
+            out=pathlib.Path(job.shards),
+            num_tasks=num_tasks,
+            seed=run.config.seed,
+            workers=os.cpu_count() or 1,
+            report=meter,
+        )
+
+
+def _train(jobs: dict[TaskKind, TrainingJob], workers: Workers, tracker: Tracker) -> None:
+    total = sum(job.loop.num_steps for job in jobs.values())
+    print(f"training on {workers}", file=sys.stderr, flush=True)
+    with progress.meter("train", total=total, unit="steps") as meter:
+
+        def poll() -> None:
+            _show(jobs, meter)
+            _replay(jobs, tracker)
+
+        run_jobs([job for job in jobs.values() if not job.is_complete()], workers, poll=poll)
 
 
 def _show(jobs: dict[TaskKind, TrainingJob], meter: progress.Meter) -> None:

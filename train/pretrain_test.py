@@ -1,0 +1,144 @@
+"""The main job, whole, in small: one command to a report in MLflow; and what it says to wrong input."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tools import files
+from tools.failure import ExitCode
+from tools.tracking import database_uri, load_mlflow
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's own
+
+_KINDS = ("classification", "regression")
+_TABLES = {"classification": {"synthetic", "breast_cancer", "iris", "wine", "digits"}, "regression": {"synthetic", "diabetes"}}
+_MODELS = {"veritab", "untrained", "majority", "knn", "linear", "random_forest", "kernel"}
+_METRICS = {
+    "classification": {"auc_ovr", "auc_ovo", "accuracy", "nll", "ece"},
+    "regression": {"rmse", "r2", "crps"},
+}
+
+
+def _flags(root: pathlib.Path) -> list[str]:
+    """A job that takes seconds: a small network, a few steps."""
+    flags = ["tiny", "--root", str(root), "--name", "small"]
+    flags += ["--data.num-tasks", "64", "--data.num-validation-tasks", "8"]
+    flags += ["--data.shards.group-size", "8", "--data.shards.groups-per-part", "4"]
+    flags += ["--scoring.num-seeds", "2", "--scoring.num-synthetic-tasks", "2", "--scoring.num-estimators", "1"]
+    for kind in _KINDS:
+        flags += [f"--{kind}.loop.num-steps", "4", f"--{kind}.loop.batch-size", "8"]
+        flags += [f"--{kind}.loop.checkpoint-every", "2", f"--{kind}.loop.log-every", "1"]
+        flags += [f"--{kind}.network.cell.width", "16", f"--{kind}.network.icl.width", "32"]
+        flags += [f"--{kind}.network.icl.num-blocks", "1"]
+    return flags
+
+
+def _run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from train.pretrain import main; main()", *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("runs")
+    done = _run(_flags(folder))
+    assert done.returncode == 0, done.stderr
+    assert str(folder / "small" / "report.html") in done.stdout
+    assert "//reports:ui" in done.stdout
+    return folder
+
+
+def test_the_summary_holds_every_score_of_every_model_on_every_table(root: pathlib.Path) -> None:
+    summary = json.loads((root / "small" / "summary.json").read_bytes())
+    assert isinstance(summary["verified"], bool)
+    assert list(summary["models"]) == list(_KINDS)
+    assert {"generate", "train", "audit", "score", "report"} <= set(summary["seconds"])
+    for kind, model in summary["models"].items():
+        assert re.fullmatch("[0-9a-f]{64}", model["weights_sha256"])
+        assert model["parameters"] > 1000 and 0 < model["tasks_seen"] <= 32
+        assert set(model["scores"]) == _TABLES[kind]
+        for by_model in model["scores"].values():
+            assert set(by_model) == _MODELS
+            for scores in by_model.values():
+                assert _METRICS[kind] <= set(scores)
+                assert all(set(cell) == {"mean", "per_seed"} and len(cell["per_seed"]) == 2 for cell in scores.values())
+
+
+def test_scores_are_verified_only_with_a_passing_audit_of_the_same_weights(root: pathlib.Path) -> None:
+    """5.G: the hard gate."""
+    summary = json.loads((root / "small" / "summary.json").read_bytes())
+    audits = {kind: json.loads((root / "small" / kind / "audit.json").read_bytes()) for kind in _KINDS}
+    for kind, audit in audits.items():
+        assert audit["subject"]["weights_sha256"] == summary["models"][kind]["weights_sha256"]
+        assert {"leakage", "query_set", "query_permutation", "mask_graph"} <= {item["name"] for item in audit["audits"]}
+        assert (summary["models"][kind]["status"] == "verified") == audit["passed"]
+    assert summary["verified"] == all(audit["passed"] for audit in audits.values())
+
+
+def test_everything_is_in_the_tracking_store(root: pathlib.Path) -> None:
+    client = load_mlflow().MlflowClient(database_uri(root))
+    (experiment,) = [found for found in client.search_experiments() if found.name == "veritab"]
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED" and run.info.run_name == "small"
+    assert run.data.params["config.seed"] == "0"
+    assert "classification/train/loss" in run.data.metrics
+    assert "not-yet-verified/classification/synthetic/veritab/nll" in run.data.metrics
+    assert len(run.inputs.dataset_inputs) == 2
+    assert {"report.html", "summary.json", "figures"} <= {item.path for item in client.list_artifacts(run.info.run_id)}
+
+
+def test_a_finished_run_says_so_and_changes_nothing(root: pathlib.Path) -> None:
+    """T10: "complete at step N", exit 0."""
+    before = {path: path.read_bytes() for path in (root / "small").rglob("*") if path.is_file()}
+    again = _run(_flags(root))
+    assert again.returncode == 0 and "complete at step" in again.stdout
+    assert {path: path.read_bytes() for path in (root / "small").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["tniy"], ExitCode.UNKNOWN_PRESET, "did you mean tiny"),
+        (["tiny", "--seeed", "1"], ExitCode.BAD_FLAG, "--seeed"),
+        (["tiny", "--seed", "one"], ExitCode.BAD_FLAG, "--seed"),
+        (["tiny", "--name", "a/b"], ExitCode.BAD_NAME, "'a/b'"),
+        (["tiny", "--root", "/proc/version/runs"], ExitCode.NOT_WRITABLE, "/proc/version/runs"),
+    ],
+)
+def test_wrong_input_is_one_line_that_names_the_value(
+    arguments: list[str], code: ExitCode, words: str, tmp_path: pathlib.Path
+) -> None:
+    flags = arguments if "--root" in arguments else [*arguments, "--root", str(tmp_path)]
+    done = _run(flags)
+    assert done.returncode == code
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert words in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_running_is_refused_and_named(tmp_path: pathlib.Path) -> None:
+    """D6, T10."""
+    (tmp_path / "small").mkdir()
+    with files.FolderLock(tmp_path / "small"):
+        done = _run(_flags(tmp_path))
+    assert done.returncode == ExitCode.RUN_BUSY
+    assert f"process {os.getpid()}" in done.stderr
+
+
+def test_an_address_of_ray_client_is_refused_before_anything_is_written(tmp_path: pathlib.Path) -> None:
+    done = _run([*_flags(tmp_path), "--cluster.address", "ray://head:10001"])
+    assert done.returncode == ExitCode.BAD_FLAG
+    assert "Ray Jobs" in done.stderr
+
+
+def test_more_workers_than_cores_are_refused_with_both_numbers(tmp_path: pathlib.Path) -> None:
+    """T5."""
+    done = _run([*_flags(tmp_path), "--cluster.num-workers", "4096"])
+    assert done.returncode == ExitCode.TOO_FEW_RESOURCES
+    assert "4096" in done.stderr

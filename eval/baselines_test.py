@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn import neighbors
+from sklearn import linear_model, neighbors
 
 from eval import baselines, design_matrix, scores, tables
 from priors.task import ColumnKind, Evidence, TaskKind
@@ -126,6 +126,12 @@ def test_padded_columns_are_not_read(predictor: baselines.Predictor) -> None:
         level_counts=np.append(evidence.level_counts, np.int32(0)),
     )
     assert np.array_equal(_answer(predictor, evidence), _answer(predictor, padded))
+
+
+def test_a_logistic_fit_that_is_cut_short_is_used_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = linear_model.LogisticRegression
+    monkeypatch.setattr(linear_model, "LogisticRegression", lambda max_iter: whole(max_iter=max_iter // 1000))
+    assert np.isfinite(_answer(baselines.Linear(), _evidence(CLS))).all()
 
 
 def test_smoothed_votes_rank_like_plain_ones() -> None:

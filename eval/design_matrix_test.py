@@ -20,8 +20,9 @@ def _evidence(context: list[list[float]], query: list[list[float]], *, kinds: li
 
 def test_numbers_are_scaled_by_the_context_alone() -> None:
     """6.12: the query's own statistics play no part."""
-    design = design_matrix.standardised(_evidence([[1.0], [3.0]], [[5.0], [1e9]], kinds=[ColumnKind.NUMBER]))
-    assert design.context.tolist() == [[-1.0], [1.0]] and design.query[0, 0] == 3.0
+    query = [[5.0], [1e9], [np.inf]]
+    design = design_matrix.standardised(_evidence([[1.0], [3.0]], query, kinds=[ColumnKind.NUMBER]))
+    assert design.context.tolist() == [[-1.0], [1.0]] and design.query[[0, 2], 0].tolist() == [3.0, 1.0]
 
 
 def test_missing_becomes_the_median_and_infinite_an_extreme() -> None:
@@ -53,5 +54,6 @@ def test_trees_get_codes_and_missing_values_as_they_are() -> None:
 
 
 def test_a_table_of_padding_alone_has_one_empty_column() -> None:
-    design = design_matrix.ordinal(_evidence([[1.0], [2.0]], [[3.0]], kinds=[ColumnKind.ABSENT]))
-    assert design.context.tolist() == [[0.0], [0.0]] and design.query.tolist() == [[0.0]]
+    evidence = _evidence([[1.0], [2.0]], [[3.0]], kinds=[ColumnKind.ABSENT])
+    for design in (design_matrix.ordinal(evidence), design_matrix.standardised(evidence)):
+        assert design.context.tolist() == [[0.0], [0.0]] and design.query.tolist() == [[0.0]]

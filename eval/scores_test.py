@@ -89,8 +89,8 @@ def test_calibration_error_is_the_weighted_gap_of_each_bin() -> None:
     expected = sum(abs(total / n - hits / n) * n for total, hits, n in bins) / 7
     assert scores.calibration_error(confidence, correct) == pytest.approx(expected)
     one_bin = scores.calibration_error(np.array([0.61, 0.66]), np.array([True, False]))
-    two_bins = scores.calibration_error(np.array([0.59, 0.61]), np.array([True, False]))
-    assert (one_bin, two_bins) == pytest.approx((abs(1 - 0.61 - 0.66) / 2, (0.41 + 0.61) / 2))
+    two_bins = scores.calibration_error(np.array([0.66, 0.67]), np.array([True, False]))
+    assert (one_bin, two_bins) == pytest.approx((abs(1 - 0.61 - 0.66) / 2, (0.34 + 0.67) / 2))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from model.icl_transformer import AttentionPath
 from priors.task import Episode, TaskKind
 
 _AGREEMENT = 1e-5
+_HIDDEN_FLOOR = 1e-4  # normalised hidden states are of size 1, their rounding of size 1e-6
 
 
 def mask_graph(case: Case) -> AuditResult:
@@ -100,8 +101,7 @@ def slices(case: Case) -> AuditResult:
     if problem is not None:
         return case.failed(name, stage=Stage.SLICES, figures=figures, message=problem)
     episode = case.episodes[0]
-    floor = 2 * case.noise.rounding
-    figures["floor"] = floor
+    floor = figures["floor"] = 2 * case.noise.rounding
     context, query, others = _influence(subject, episode)
     ends = {"context_first": context[0], "context_last": context[-1], "query_first": query[0], "query_last": query[-1]}
     figures |= {**ends, "context_least": min(context), "query_least": min(query), "query_on_others": others}
@@ -135,7 +135,10 @@ def _cut_problem(run: Run) -> str | None:
 
 
 def _influence(subject: Subject, episode: Episode) -> tuple[list[float], list[float], float]:
-    """How far each context label moves predictions, each query's features its own, and at most any other's."""
+    """How far each context label moves any query, each query's features itself, and at most another's prediction.
+
+    The larger of prediction and final hidden state counts, since a confident prediction may hardly move.
+    """
     evidence = episode.evidence()
     n, m = len(evidence.y_context), len(evidence.x_query)
     swapped = np.roll(evidence.x_query, 1, axis=0) + 0.25
@@ -144,11 +147,11 @@ def _influence(subject: Subject, episode: Episode) -> tuple[list[float], list[fl
         x = evidence.x_query.copy()
         x[row] = swapped[row]
         tables.append(with_queries(episode, x, answers=episode.answers()))
-    readout = subject.run(tables).readout
-    moved = (readout[1:] - readout[:1]).abs().amax(-1)
-    own = moved[n:].diagonal()
-    others = float((moved[n:] - torch.diag(own)).max())
-    return moved[:n].amax(-1).tolist(), own.tolist(), others
+    run = subject.run(tables)
+    moved, hidden = ((value[1:] - value[:1]).abs().amax(-1) for value in (run.readout, run.trace.find("icl.h_query")))
+    effect = torch.maximum(moved, torch.where(hidden > _HIDDEN_FLOOR, hidden, 0.0))
+    others = moved[n:] - torch.diag(moved[n:].diagonal())
+    return effect[:n].amax(-1).tolist(), effect[n:].diagonal().tolist(), float(others.max())
 
 
 def probabilities(case: Case) -> AuditResult:
@@ -165,8 +168,11 @@ def probabilities(case: Case) -> AuditResult:
     one_class = [_without_last_class(episode) for episode in tables]
     absent = [outcome.prediction[:, -1].max() for outcome in subject.run(one_class).outcomes]
     num_classes = predicted.shape[-1]
+    labels = torch.from_numpy(run.batch.y_context).long()
+    retrieved = weights @ torch.nn.functional.one_hot(labels, predicted.shape[-1]).double()
     figures = {
         "row_sum_off": float((weights.sum(-1) - 1).abs().max()),
+        "head_unlike_weights": float((retrieved - shown).abs().max()),
         "class_sum_off": float((predicted.sum(-1) - 1).abs().max()),
         "prediction_unlike_head": float((predicted - shown).abs().max()),
         "absent_class": float(max(absent)),

@@ -246,9 +246,10 @@ def split(table: Table, *, seed: int, max_context: int = 1000, max_query: int = 
 
 def _halve(rows: np.ndarray, strata: np.ndarray, *, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """A stratified random part of `size` rows, and the rest."""
-    names, codes, sizes = np.unique(strata[rows], return_inverse=True, return_counts=True)
+    _, codes, sizes = np.unique(strata[rows], return_inverse=True, return_counts=True)
     codes = np.where(sizes[codes] < 2, sizes.argmax(), codes)  # a lone row joins the largest stratum
-    stratify = codes if 1 < len(names) <= min(size, len(rows) - size) else None
+    num_strata = len(np.unique(codes))
+    stratify = codes if 1 < num_strata <= min(size, len(rows) - size) else None
     return tuple(model_selection.train_test_split(rows, train_size=size, random_state=seed, stratify=stratify))
 
 

@@ -1,5 +1,6 @@
 """Real tables: loading, refusals, and splits that look at context rows only."""
 
+import dataclasses
 import gzip
 import hashlib
 import json
@@ -100,9 +101,9 @@ def test_missing_levels_stay_missing() -> None:
 
 
 def test_ordinals_are_coded_in_numeric_order() -> None:
-    table = _table({"grade": [10, 9, 100, 10, 9, 100] * 4}, target=[0, 1] * 12, grade=ColumnKind.ORDINAL)
+    table = _table({"grade": [10] * 12 + [9] * 6 + [100] * 4}, target=[0, 1] * 11, grade=ColumnKind.ORDINAL)
     task = tables.split(table, seed=0).task
-    assert sorted(set(task.x[:, 0])) == [0, 1, 2] and (task.x[:, 0] == 2).sum() == 8
+    assert [(task.x[:, 0] == code).sum() for code in range(3)] == [6, 12, 4]
 
 
 def test_classes_come_from_context_rows_and_foreign_queries_are_counted() -> None:
@@ -123,14 +124,17 @@ def test_string_labels_of_a_classification_table_are_fine() -> None:
     assert episode.task.num_classes == 2 and set(episode.answers()) <= {0.0, 1.0}
 
 
-def test_more_classes_than_half_the_rows_still_split() -> None:
+def test_more_classes_than_rows_to_draw_still_split() -> None:
     table = _table({"size": list(range(12))}, target=[0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7])
     assert tables.split(table, seed=0).num_context == 6
+    table = _table({"size": list(range(40))}, target=list(range(10)) * 4)
+    assert tables.split(table, seed=0, max_context=5).num_context == 5
 
 
 def test_a_table_without_rows_or_columns_is_refused() -> None:
     assert _refusal(_table({"size": []}, target=[])).code is ExitCode.TABLE_EMPTY
-    assert _refusal(_table({}, target=[])).code is ExitCode.TABLE_EMPTY
+    no_columns = dataclasses.replace(_table({"size": [1] * 4}, target=[0, 1] * 2), frame=pd.DataFrame(index=range(4)))
+    assert _refusal(no_columns).code is ExitCode.TABLE_EMPTY
 
 
 @pytest.mark.parametrize("target", [[1] * 6, ["a", "a", "a", "b"], ["a", "b", "c", "d"]])

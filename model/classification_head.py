@@ -94,8 +94,6 @@ class RetrievalClassificationHead(nn.Module):
         inner = config.num_heads * config.head_width
         self.query = nn.Linear(width, inner)
         self.key = nn.Linear(width, inner, bias=False)  # a bias of all keys cancels in the softmax
-        with torch.no_grad():
-            self.key.weight.copy_(self.query.weight)  # read weights start as a kernel of the hidden states
         self.scale_base = nn.Parameter(torch.ones(config.num_heads))
         self.scale_slope = nn.Parameter(torch.full((config.num_heads,), 0.1))
 

@@ -61,7 +61,7 @@ def _drivers(draws: Draws, config: CauseConfig, *, count: int, rows: int) -> tor
     number = config.max_factors
     factors = draws.normal((count, number, rows))
     clumps = 6
-    centres = draws.normal((count, number, clumps)) * draws.log_uniform((count, 1, 1), low=0.7, high=4.0)
+    centres = draws.normal((count, number, clumps)) * draws.log_uniform((count, 1, 1), low=1.0, high=6.0)
     weights = draws.normal((count, clumps)).mul(0.7).exp()
     weights = weights * (torch.arange(clumps) < draws.integers((count, 1), low=2, high=clumps))
     member = torch.multinomial(weights, rows, replacement=True, generator=draws.generator)

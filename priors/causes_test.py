@@ -33,7 +33,7 @@ def test_drivers_of_size_push_all_columns_the_same_way() -> None:
     config = dataclasses.replace(ALONE, independent_share=0.0, size_share=1.0, max_factors=1)
     raw = draw_causes(Draws(0), config, count=64, causes=6, rows=512)
     signed = (raw @ raw.transpose(1, 2) / 512)[:, torch.ones(6, 6).triu(1).bool()]
-    assert (signed[signed.abs() > 0.15] > 0).float().mean() > 0.85
+    assert (signed[signed.abs() > 0.15] > 0).float().mean() > 0.75
 
 
 def test_copies_are_nearly_equal_columns() -> None:
@@ -43,11 +43,11 @@ def test_copies_are_nearly_equal_columns() -> None:
 
 
 def test_clumps_make_rows_fall_into_groups() -> None:
-    """Rows of clumped tasks have neighbours much nearer than the middle of the cloud."""
+    """Along the main direction of many clumped tasks rows lie in separate heaps: the kurtosis is small."""
     shares = []
     for clump in (0.0, 1.0):
-        config = dataclasses.replace(ALONE, independent_share=0.0, clump_share=clump, max_factors=2)
-        raw = draw_causes(Draws(0), config, count=64, causes=6, rows=256).transpose(1, 2)
-        distance = torch.cdist(raw, raw)
-        shares.append(float((distance.topk(11, largest=False).values[..., -1] / distance.median()).median()))
-    assert shares[1] < 0.9 * shares[0]
+        config = dataclasses.replace(ALONE, independent_share=0.0, clump_share=clump)
+        raw = draw_causes(Draws(0), config, count=300, causes=8, rows=300)
+        main = torch.linalg.svd(raw, full_matrices=False).Vh[:, 0] * 300**0.5
+        shares.append(((main**4).mean(-1) < 2).float().mean())
+    assert shares[1] > 2 * shares[0]

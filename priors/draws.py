@@ -65,8 +65,11 @@ def standardised(values: torch.Tensor) -> torch.Tensor:
 
     Rows stay exchangeable: the statistic treats all rows alike, so any split of them into context and query is fair.
     """
-    centred = values - values.mean(-1, keepdim=True)
-    return centred / centred.square().mean(-1, keepdim=True).add(1e-12).sqrt()
+    mean = values.mean(-1, keepdim=True)
+    centred = values - mean
+    noise = mean.square().mul_(1e-9).add_(1e-12)  # of rounding: what varies less is a constant
+    variance = centred.square().mean(-1, keepdim=True)
+    return centred * (variance > noise) / variance.add_(noise).sqrt_()
 
 
 def below(counts: torch.Tensor, *, size: int) -> torch.Tensor:

@@ -9,7 +9,12 @@ from priors.draws import Draws, apply_by_code, below, standardised
 
 def test_equal_seeds_draw_equal_tensors_and_leave_the_global_source_alone() -> None:
     before = torch.get_rng_state()
-    for name, extra in (("uniform", {}), ("normal", {}), ("integers", {"low": 0, "high": 9}), ("happens", {"share": 0.5})):
+    for name, extra in (
+        ("uniform", {}),
+        ("normal", {}),
+        ("integers", {"low": 0, "high": 9}),
+        ("happens", {"share": 0.5}),
+    ):
         first, second, other = (getattr(Draws(seed), name)((50,), **extra) for seed in (1, 1, 2))
         assert torch.equal(first, second) and not torch.equal(first, other)
     assert torch.equal(torch.get_rng_state(), before)

@@ -76,6 +76,7 @@ def _bins(draws: Draws, table: Columns, *, rule: torch.Tensor) -> torch.Tensor:
     number = draws.integers((count, 1), low=2, high=4).masked_fill((rule == 0).unsqueeze(-1), 2)
     spots = torch.arange(1, 4) / number.unsqueeze(-1) * rows
     borders = signal.sort(-1).values.gather(2, spots.long().clamp(max=rows - 1).expand(-1, _DRIVERS, -1))
+    borders = borders.maximum(signal.amin(-1, keepdim=True) + 1e-4)  # columns of many equal values still split
     borders = borders.masked_fill(spots >= rows, torch.inf)
     by_value = torch.searchsorted(borders.contiguous(), signal.contiguous(), right=True)
     shift = draws.integers((count, _DRIVERS, 1), low=0, high=3)

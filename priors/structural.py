@@ -33,7 +33,7 @@ class StructuralConfig:
     """Share of direct tasks whose main score is linear in the features' signals."""
     blended_share: float = 0.4
     """Share of direct tasks whose main score adds a linear and a non-linear part."""
-    related_share: float = 0.7
+    related_share: float = 0.5
     """Share of hidden tasks whose target is the one of several nodes that is most correlated with the features."""
     max_depth: int = 4
     """Most layers of a network."""
@@ -152,7 +152,7 @@ def _hidden(
         "roots": number,
     }
     table = draw_columns(draws, raw, config=columns)
-    loudness = draws.integers((count,), low=0, high=2) / 2
+    loudness = draws.uniform((count,), low=0.2, high=1.0)
     return Draft(columns=table, scores=scores, classes=classes, loudness=loudness, facts=facts)
 
 

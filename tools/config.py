@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import difflib
 import enum
+import functools
 import hashlib
 import io
 import json
@@ -19,6 +20,9 @@ import tyro
 from tools.failure import ExitCode, Failure
 
 Config = TypeVar("Config")
+
+# An enum is written as in the JSON: `--model.head=retrieval`.
+_MARKERS = (tyro.conf.EnumChoicesFromValues,)
 
 
 def to_json(value: Any) -> Any:
@@ -92,12 +96,14 @@ def parse_preset(
     if (not words or words[0].startswith("-")) and default and not asks_help:
         words.insert(0, default)
     if not asks_help and (not words or words[0] not in presets):
-        given = repr(words[0]) if words else "missing"
-        near = difflib.get_close_matches(words[0], presets, n=1) if words else []
+        word = words[0] if words and not words[0].startswith("-") else ""
+        given = repr(word) if word else "missing"
+        near = difflib.get_close_matches(word, presets, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise Failure(ExitCode.UNKNOWN_PRESET, f"preset {given} is not known: {hint}choose one of {known}")
     table = {name: (_summary(make), make()) for name, make in presets.items()}
-    config = _run_tyro(lambda: tyro.extras.overridable_config_cli(table, args=words, prog=program), words, program=program)
+    parse = functools.partial(tyro.extras.overridable_config_cli, table, args=words, prog=program, config=_MARKERS)
+    config = _run_tyro(parse, words, program=program)
     return words[0], config
 
 
@@ -107,7 +113,8 @@ def parse_flags(config_type: type[Config], argv: list[str], *, program: str) -> 
     Raises:
         Failure: BAD_FLAG, naming the flag and the value.
     """
-    return _run_tyro(lambda: tyro.cli(config_type, args=list(argv), prog=program), list(argv), program=program)
+    parse = functools.partial(tyro.cli, config_type, args=list(argv), prog=program, config=_MARKERS)
+    return _run_tyro(parse, list(argv), program=program)
 
 
 def _summary(make: Callable[[], Any]) -> str:

@@ -63,9 +63,9 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
     try:
         status = main(sys.argv[1:])
     except Failure as failure:
-        print(f"error: {' '.join(failure.message.split())}", file=sys.stderr)
+        sys.stderr.write(f"error: {' '.join(failure.message.split())}\n")
         sys.exit(int(failure.code))
     except KeyboardInterrupt:
-        print("error: interrupted; run the same command again to go on", file=sys.stderr)
+        sys.stderr.write("error: interrupted; run the same command again to go on\n")
         sys.exit(int(ExitCode.INTERRUPTED))
     sys.exit(int(status or 0))

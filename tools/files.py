@@ -1,7 +1,9 @@
 """Files that are whole or absent: atomic writes, hash manifests, and the lock of an output folder (D1, D6, T1)."""
 
+import contextlib
 import dataclasses
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -9,6 +11,7 @@ import pathlib
 import secrets
 import shutil
 import socket
+from collections.abc import Iterator
 from typing import Any, Self
 
 from tools.failure import ExitCode, Failure
@@ -28,9 +31,9 @@ def write_bytes(path: pathlib.Path, data: bytes) -> None:
     Raises:
         Failure: DISK_FULL, with the bytes needed and free; NOT_WRITABLE for a refused write.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
@@ -38,15 +41,18 @@ def write_bytes(path: pathlib.Path, data: bytes) -> None:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise _write_failure(path, len(data), error) from error
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise _write_failure(path, error, needed=len(data)) from error
 
 
-def _write_failure(path: pathlib.Path, needed: int, error: OSError) -> Failure:
+def _write_failure(path: pathlib.Path, error: OSError, *, needed: int) -> Failure:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        free = shutil.disk_usage(path.parent).free
-        return Failure(ExitCode.DISK_FULL, f"{path} needs {needed} bytes and {free} are free: free space or move --out")
-    return Failure(ExitCode.NOT_WRITABLE, f"{path} is not writable ({error.strerror}): give a folder that you may write to")
+        there = next(folder for folder in path.parents if folder.exists())
+        room = f"needs {needed} bytes and {shutil.disk_usage(there).free} are free"
+        return Failure(ExitCode.DISK_FULL, f"{path} {room}: free space or choose another folder")
+    mend = "give a folder that you may write to"
+    return Failure(ExitCode.NOT_WRITABLE, f"{path} is not writable ({error.strerror}): {mend}")
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
@@ -71,17 +77,26 @@ class LockHolder:
     pid: int
     boot_id: str
     started: str
+    pid_namespace: str = ""
 
     @classmethod
     def me(cls) -> Self:
         """This process."""
-        return cls(host=socket.gethostname(), pid=os.getpid(), boot_id=_boot_id(), started=_start_time(os.getpid()))
+        return cls(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            boot_id=_boot_id(),
+            started=_start_time(os.getpid()),
+            pid_namespace=_pid_namespace(),
+        )
 
     def is_dead(self) -> bool:
         """True only when it surely is: same host, and the machine restarted or the process is gone or another one."""
         if self.host != socket.gethostname():
             return False
-        return self.boot_id != _boot_id() or self.started != _start_time(self.pid)
+        if self.boot_id != _boot_id():
+            return True
+        return self.pid_namespace == _pid_namespace() and self.started != _start_time(self.pid)
 
 
 class FolderLock:
@@ -95,14 +110,18 @@ class FolderLock:
         self._path = folder / "lock"
 
     def __enter__(self) -> Self:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         body = json.dumps(dataclasses.asdict(LockHolder.me())).encode()
         staged = self._path.with_name(f".lock.{os.getpid()}.{secrets.token_hex(4)}")
-        staged.write_bytes(body)
         try:
-            self._claim(staged)
+            staged.parent.mkdir(parents=True, exist_ok=True)
+            staged.write_bytes(body)
+            with _one_at_a_time(self._path.parent):
+                self._claim(staged)
+        except OSError as error:
+            raise _write_failure(self._path, error, needed=len(body)) from error
         finally:
-            staged.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                staged.unlink()
         return self
 
     def _claim(self, staged: pathlib.Path) -> None:
@@ -129,7 +148,28 @@ class FolderLock:
             return None
 
     def __exit__(self, *exc_info: object) -> None:
-        self._path.unlink(missing_ok=True)
+        if self.holder() == LockHolder.me():
+            self._path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: pathlib.Path) -> Iterator[None]:
+    """Keeps two processes of this host from judging one stale lock at once, and deleting each other's new one."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # file systems without flock
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _pid_namespace() -> str:
+    """Which processes can be seen from here: a container has its own numbers."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
 
 
 def _boot_id() -> str:
@@ -173,18 +213,19 @@ def verify_manifest(folder: pathlib.Path, *, format_version: int, code: ExitCode
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
-        version, files = manifest["format_version"], manifest["files"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        version = manifest["format_version"]
+        files = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failure(code, f"{what} {folder} has no readable {MANIFEST}: it was never finished; delete it") from error
     if version != format_version:
         mend = f"this version reads {format_version}; make it anew"
         raise Failure(ExitCode.FORMAT_VERSION, f"{what} {folder} has format version {version}: {mend}")
-    for name, expected in files.items():
+    for name, (size, digest) in files.items():
         file = folder / name
         if not file.is_file():
             raise Failure(code, f"{what} file {file} is missing: restore it or delete {folder}")
-        found = sha256_file(file) if file.stat().st_size == expected["bytes"] else f"{file.stat().st_size} bytes"
-        if found != expected["sha256"]:
-            wanted = f"expected sha256 {expected['sha256'][:16]} ({expected['bytes']} bytes), got {found[:24]}"
+        found = sha256_file(file) if file.stat().st_size == size else f"{file.stat().st_size} bytes"
+        if found != digest:
+            wanted = f"expected sha256 {digest[:16]} ({size} bytes), got {found[:24]}"
             raise Failure(code, f"{what} file {file} is damaged ({wanted}): restore it or delete {folder}")
     return manifest

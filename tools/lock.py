@@ -63,7 +63,8 @@ def _resolve(interpreter: str, asked: str, *, pinned: dict[str, requirements.Pin
             subprocess.run(command, check=True, cwd=folder)
         except (OSError, subprocess.CalledProcessError) as error:
             mend = "put every supported Python on PATH, or name them with --interpreters"
-            raise Failure(ExitCode.NOT_FOUND, f"{interpreter} cannot resolve requirements.in ({error}): {mend}") from error
+            message = f"{interpreter} cannot resolve requirements.in ({error}): {mend}"
+            raise Failure(ExitCode.NOT_FOUND, message) from error
         return json.loads((folder / "report.json").read_text())
 
 

@@ -11,7 +11,8 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 def user_path(path: str | os.PathLike[str]) -> pathlib.Path:
     """Resolves a path against the folder that the user stands in (`bazel run` changes the working directory)."""
-    return (pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY") or os.getcwd()) / path).expanduser().resolve()
+    stands_in = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY") or os.getcwd())
+    return (stands_in / pathlib.Path(path).expanduser()).resolve()
 
 
 def workspace() -> pathlib.Path:

@@ -65,4 +65,5 @@ class _LogMeter:
         rate = done / max(now - self._start, 1e-9)
         left = (self._total - done) / rate if rate else float("inf")
         line = f"{self._title}: {done}/{self._total} {note} {rate:.1f} {self._unit}/s, {left:.0f} s left"
-        print(" ".join(line.split()), file=sys.stderr, flush=True)
+        sys.stderr.write(" ".join(line.split()) + "\n")
+        sys.stderr.flush()

@@ -21,7 +21,8 @@ class Pin:
 
     def line(self) -> str:
         """The pin as pip reads it."""
-        return " ".join([f"{self.name}=={self.version}", *(f"--hash=sha256:{digest}" for digest in sorted(self.hashes))])
+        hashes = [f"--hash=sha256:{digest}" for digest in sorted(self.hashes)]
+        return " ".join([f"{self.name}=={self.version}", *hashes])
 
 
 def normal_name(name: str) -> str:

@@ -19,14 +19,14 @@ class Meter(Protocol):
 
 
 @contextlib.contextmanager
-def meter(title: str, *, total: int, unit: str) -> Iterator[Meter]:
+def meter(title: str, *, total: int, unit: str, done: int = 0) -> Iterator[Meter]:
     """Shows the progress of `total` units of work with rate (`unit`/s) and time left, on standard error."""
     if sys.stderr.isatty():
         with _bar(unit) as bar:
-            task = bar.add_task(title, total=total, note="")
+            task = bar.add_task(title, total=total, completed=done, note="")
             yield lambda done, note="": bar.update(task, completed=done, note=note)
         return
-    yield _LogMeter(title, total=total, unit=unit)
+    yield _LogMeter(title, total=total, unit=unit, done=done)
 
 
 def _bar(unit: str) -> progress.Progress:
@@ -53,17 +53,18 @@ class _RateColumn(progress.ProgressColumn):
 class _LogMeter:
     """One line every ten seconds, and one at the end: what a log file or a CI page can hold."""
 
-    def __init__(self, title: str, *, total: int, unit: str) -> None:
+    def __init__(self, title: str, *, total: int, unit: str, done: int) -> None:
         self._title, self._total, self._unit = title, total, unit
         self._start = self._shown = time.monotonic()
+        self._first = done
 
     def __call__(self, done: int, note: str = "") -> None:
         now = time.monotonic()
         if now - self._shown < _LOG_INTERVAL_SECONDS and done < self._total:
             return
         self._shown = now
-        rate = done / max(now - self._start, 1e-9)
-        left = (self._total - done) / rate if rate else float("inf")
-        line = f"{self._title}: {done}/{self._total} {note} {rate:.1f} {self._unit}/s, {left:.0f} s left"
+        rate = (done - self._first) / max(now - self._start, 1e-9)
+        left = f"{(self._total - done) / rate:.0f} s left" if rate else "time left unknown"
+        line = f"{self._title}: {done}/{self._total} {note} {rate:.1f} {self._unit}/s, {left}"
         sys.stderr.write(" ".join(line.split()) + "\n")
         sys.stderr.flush()

@@ -127,7 +127,7 @@ def _shards(run: RunFolder, kind: TaskKind, job: TrainingJob) -> ShardSet:
 def _train(jobs: dict[TaskKind, TrainingJob], workers: Workers, tracker: Tracker) -> None:
     total = sum(job.loop.num_steps for job in jobs.values())
     print(f"training on {workers}", file=sys.stderr, flush=True)
-    with progress.meter("train", total=total, unit="steps") as meter:
+    with progress.meter("train", total=total, unit="steps", done=_last_steps(jobs)) as meter:
 
         def poll() -> None:
             _show(jobs, meter)
@@ -136,17 +136,21 @@ def _train(jobs: dict[TaskKind, TrainingJob], workers: Workers, tracker: Tracker
         run_jobs([job for job in jobs.values() if not job.is_complete()], workers, poll=poll)
 
 
+def _last_steps(jobs: dict[TaskKind, TrainingJob]) -> int:
+    """How many steps were recorded, over all models."""
+    return sum(records[-1]["step"] for job in jobs.values() if (records := read_records(job.metrics)))
+
+
 def _show(jobs: dict[TaskKind, TrainingJob], meter: progress.Meter) -> None:
     """Shows the sum of steps, and loss and rate of the model that trains now."""
-    done, note = 0, "starting workers"
+    note = "starting workers"
     for kind, job in jobs.items():
         records = [record for record in read_records(job.metrics) if "train/loss" in record]
         if records:
             last = records[-1]
-            done += last["step"]
             loss, rate = last["train/loss"], last["train/tasks_per_second"]
             note = f"{kind} step {last['step']}/{job.loop.num_steps} loss {loss:.3f} {rate:.0f} tasks/s"
-    meter(done, note)
+    meter(_last_steps(jobs), note)
 
 
 def _replay(jobs: dict[TaskKind, TrainingJob], tracker: Tracker) -> None:

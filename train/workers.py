@@ -76,7 +76,7 @@ def _connect(address: str) -> str | None:
             raise Failure(ExitCode.TOO_FEW_RESOURCES, f"--cluster.address auto found no Ray cluster here: {mend}") from error
         return None
     folder = tempfile.mkdtemp(prefix="vt-", dir="/tmp")
-    ray.init(address="local", runtime_env=runtime, include_dashboard=False, _temp_dir=folder, **options)
+    ray.init(address="local", runtime_env=runtime, include_dashboard=False, _node_ip_address="127.0.0.1", _temp_dir=folder, **options)
     return folder
 
 

@@ -1,0 +1,67 @@
+"""Tests of tools/progress.py."""
+
+import sys
+import time
+
+import pytest
+
+from tools import progress
+
+
+class _Clock:
+    """A time source that the test turns."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    """Stands in for time.monotonic."""
+    source = _Clock()
+    monkeypatch.setattr(time, "monotonic", source)
+    return source
+
+
+def test_a_log_gets_a_line_every_ten_seconds_and_one_at_the_end(
+    clock: _Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress.meter("train", total=100, unit="steps") as meter:
+        for done in range(1, 101):
+            clock.now += 0.25
+            meter(done, "loss 1.5")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "train: 40/100 loss 1.5 4.0 steps/s, 15 s left",
+        "train: 80/100 loss 1.5 4.0 steps/s, 5 s left",
+        "train: 100/100 loss 1.5 4.0 steps/s, 0 s left",
+    ]
+
+
+def test_work_without_progress_has_no_end_in_sight(clock: _Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.meter("train", total=10, unit="steps") as meter:
+        clock.now += 11
+        meter(0)
+    assert capsys.readouterr().err == "train: 0/10 0.0 steps/s, time left unknown\n"
+
+
+def test_what_was_done_before_says_nothing_about_the_rate(clock: _Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.meter("train", total=100, unit="steps", done=50) as meter:
+        clock.now += 10
+        meter(60)
+    assert capsys.readouterr().err == "train: 60/100 1.0 steps/s, 40 s left\n"
+
+
+def test_a_terminal_gets_a_bar_with_the_note(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.meter("train", total=4, unit="steps") as meter:
+        for done in range(1, 5):
+            meter(done, f"loss {done}")
+    shown = capsys.readouterr().err
+    assert "train" in shown and "4/4" in shown and "loss 4" in shown

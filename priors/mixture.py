@@ -105,13 +105,13 @@ class GroupShape:
 
 
 def draw_shape(config: PriorConfig, *, seed: int) -> GroupShape:
-    """Draws rows (uniform over the multiples of `row_step`) and features (log-uniform) of a group."""
+    """Draws rows (uniform over the multiples of `row_step`) and features (between log-uniform and uniform) of a group."""
     generator = np.random.default_rng(np.random.SeedSequence([seed, 1]))
     steps = np.arange(math.ceil(config.min_rows / config.row_step), config.max_rows // config.row_step + 1)
-    low, high = math.log(config.min_features), math.log(config.max_features + 1)
-    features = int(math.exp(generator.uniform(low, high)))
+    spread = (config.max_features + 1) / config.min_features
+    features = int(config.min_features * spread ** (generator.uniform() ** 0.75))
     rows = int(generator.choice(steps)) * config.row_step
-    return GroupShape(rows=rows, features=min(max(features, config.min_features), config.max_features))
+    return GroupShape(rows=rows, features=min(features, config.max_features))
 
 
 def sample_group(config: PriorConfig, *, seed: int, rows: int, features: int, count: int) -> TaskGroup:

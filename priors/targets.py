@@ -73,7 +73,7 @@ def classify(
     by_centre = _nearest(draws, noisy, weights=weights)
     ordered = draws.uniform((count, 1)) < torch.where(classes == 2, 0.75, 0.3).unsqueeze(-1)
     labels = torch.where(ordered, by_value, by_centre)
-    labels = torch.where(fixed[:, :1] >= 0, fixed, labels)
+    labels = torch.where(fixed[:, :1] >= 0, fixed % config.max_classes, labels)
     labels = _flipped(draws, labels, config=config)
     return _relabelled(draws, labels, spare=noisy[:, 0])
 

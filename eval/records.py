@@ -12,6 +12,7 @@ def network_inputs(batch: TaskBatch, device: torch.device | None = None) -> Netw
 
     Masks that hide nothing are left out, so that unpadded batches run without mask tensors.
     """
+
     def tensor(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(device)
 

@@ -18,6 +18,12 @@ class Meter(Protocol):
         """`done` units are finished in all; `note` is shown beside, such as a loss."""
 
 
+def say(text: str) -> None:
+    """One line on standard error: what happens now, for whoever watches."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
 @contextlib.contextmanager
 def meter(title: str, *, total: int, unit: str, done: int = 0) -> Iterator[Meter]:
     """Shows the progress of `total` units of work with rate (`unit`/s) and time left, on standard error."""
@@ -66,5 +72,4 @@ class _LogMeter:
         rate = (done - self._first) / max(now - self._start, 1e-9)
         left = f"{(self._total - done) / rate:.0f} s left" if rate else "time left unknown"
         line = f"{self._title}: {done}/{self._total} {note} {rate:.1f} {self._unit}/s, {left}"
-        sys.stderr.write(" ".join(line.split()) + "\n")
-        sys.stderr.flush()
+        say(" ".join(line.split()))

@@ -82,9 +82,7 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
     shards = ShardSet.open(pathlib.Path(job.shards))
     plan = BatchPlan(shards, batch_size=job.loop.batch_size, seed=job.seed)
     identity = {"config": configs.digest((job.network, job.loop, job.seed)), "data": shards.digest}
-    state = fresh_state(
-        job.network, job.loop.optimizer, seed=job.seed, device=place.device, identity=identity
-    )
+    state = fresh_state(job.network, job.loop.optimizer, seed=job.seed, device=place.device, identity=identity)
     if restore_state(job.checkpoints, state) and state.step >= job.loop.num_steps:
         return
     writer = _Writer(job, state) if place.rank == 0 else None
@@ -95,7 +93,7 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
         save=writer.save if writer else lambda state, figures: None,
         should_stop=should_stop,
     )
-    train(state, job.loop, hooks)
+    train(state, job.loop, hooks=hooks)
 
 
 class _Writer:
@@ -103,7 +101,9 @@ class _Writer:
 
     def __init__(self, job: TrainingJob, state: TrainState) -> None:
         self._job = job
-        self._batches = same_shape_batches(held_out_episodes(job.prior, seed=VALIDATION_SEED, count=job.num_validation_tasks))
+        self._batches = same_shape_batches(
+            held_out_episodes(job.prior, seed=VALIDATION_SEED, count=job.num_validation_tasks)
+        )
         self._best_file = pathlib.Path(job.folder) / "best.json"
         _cut_records(job.metrics, state.step)
 

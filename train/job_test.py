@@ -72,7 +72,9 @@ def test_a_job_cut_short_ends_in_the_same_bits_and_records(shards: str, tmp_path
     run_job(cut, Place())
     wanted, found = _weights(whole), _weights(cut)
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
-    losses = [{r["step"]: r["train/loss"] for r in read_records(job.metrics) if "train/loss" in r} for job in (whole, cut)]
+    losses = [
+        {r["step"]: r["train/loss"] for r in read_records(job.metrics) if "train/loss" in r} for job in (whole, cut)
+    ]
     assert losses[0] == losses[1]
 
 
@@ -110,7 +112,7 @@ def _run_on_two(job: TrainingJob) -> None:
 
 
 def test_two_workers_train_on_the_same_tasks_and_repeat_bit_by_bit(shards: str, tmp_path: pathlib.Path) -> None:
-    """T2, T3: equal bits at equal worker count; one and two workers see the same global batches (equal up to rounding)."""
+    """T2, T3: equal bits at equal worker count; one and two workers see the same global batches."""
     one, two, again = (_job(shards, tmp_path / name, num_steps=3) for name in ("one", "two", "again"))
     run_job(one, Place())
     _run_on_two(two)

@@ -55,7 +55,7 @@ class LoopHooks:
     should_stop: Callable[[], bool] = lambda: False
 
 
-def train(state: TrainState, config: LoopConfig, hooks: LoopHooks) -> None:
+def train(state: TrainState, config: LoopConfig, *, hooks: LoopHooks) -> None:
     """Trains `state` from where it stands to `config.num_steps`.
 
     Raises:

@@ -48,7 +48,7 @@ def _state() -> TrainState:
 
 def test_last_validation_and_save_take_the_normal_path() -> None:
     recorder, state = _Recorder(), _state()
-    train(state, LoopConfig(num_steps=25, batch_size=4, log_every=10, checkpoint_every=10), recorder.hooks())
+    train(state, LoopConfig(num_steps=25, batch_size=4, log_every=10, checkpoint_every=10), hooks=recorder.hooks())
     assert recorder.batches == list(range(25))
     assert recorder.saves == [10, 20, 25]
     assert [r["step"] for r in recorder.records if "train/loss" in r] == [10, 20]
@@ -60,7 +60,7 @@ def test_a_resumed_loop_goes_on_where_the_state_stands() -> None:
     """T11: by step only; nothing is validated or saved twice at the point of resumption."""
     recorder, state = _Recorder(), _state()
     state.step = 10
-    train(state, LoopConfig(num_steps=13, batch_size=4, checkpoint_every=10), recorder.hooks())
+    train(state, LoopConfig(num_steps=13, batch_size=4, checkpoint_every=10), hooks=recorder.hooks())
     assert recorder.batches == [10, 11, 12]
     assert recorder.saves == [13]
 
@@ -69,7 +69,7 @@ def test_a_stop_saves_and_is_told_apart_from_an_end() -> None:
     """T6: a stop costs no step."""
     recorder, state = _Recorder(stop_at=7), _state()
     with pytest.raises(Failure) as caught:
-        train(state, LoopConfig(num_steps=50, batch_size=4), recorder.hooks())
+        train(state, LoopConfig(num_steps=50, batch_size=4), hooks=recorder.hooks())
     assert caught.value.code is ExitCode.INTERRUPTED
     assert recorder.saves == [7]
 
@@ -84,7 +84,7 @@ def test_ten_broken_steps_in_a_row_end_the_run_unsaved() -> None:
     recorder, state = _Recorder(), _state()
     _poison(state)
     with pytest.raises(Failure) as caught:
-        train(state, LoopConfig(num_steps=50, batch_size=4, checkpoint_every=100), recorder.hooks())
+        train(state, LoopConfig(num_steps=50, batch_size=4, checkpoint_every=100), hooks=recorder.hooks())
     assert caught.value.code is ExitCode.DIVERGED
     assert "10 in a row" in caught.value.message
     assert len(recorder.batches) == 10 and recorder.saves == []
@@ -93,7 +93,7 @@ def test_ten_broken_steps_in_a_row_end_the_run_unsaved() -> None:
 def test_broken_batches_are_counted_and_passed_over() -> None:
     """T7: two targets that are NaN cost two steps, and the records say so."""
     recorder, state = _Recorder(broken_steps=range(3, 5)), _state()
-    train(state, LoopConfig(num_steps=10, batch_size=4, log_every=10), recorder.hooks())
+    train(state, LoopConfig(num_steps=10, batch_size=4, log_every=10), hooks=recorder.hooks())
     assert state.skipped == 2 and state.skipped_in_row == 0
     assert state.optimizer.num_updates == 8
     assert [record["train/skipped"] for record in recorder.records if "train/loss" in record] == [2]

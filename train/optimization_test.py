@@ -103,5 +103,7 @@ def test_state_restored_into_a_new_optimizer_goes_on_bit_by_bit() -> None:
     assert torch.equal(resumed(saved, 3), wanted)
     assert not torch.equal(resumed(saved, 0), wanted)
     for part in ("momentum", "first", "second"):
-        damaged = {name: t.zero_() if name.startswith(part) else t for name, t in ((n, t.clone()) for n, t in saved.items())}
+        damaged = {
+            name: t.zero_() if name.startswith(part) else t for name, t in ((n, t.clone()) for n, t in saved.items())
+        }
         assert not torch.equal(resumed(damaged, 3), wanted), part

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -126,7 +125,7 @@ def _shards(run: RunFolder, kind: TaskKind, job: TrainingJob) -> ShardSet:
 
 def _train(jobs: dict[TaskKind, TrainingJob], workers: Workers, tracker: Tracker) -> None:
     total = sum(job.loop.num_steps for job in jobs.values())
-    print(f"training on {workers}", file=sys.stderr, flush=True)
+    progress.say(f"training on {workers}")
     with progress.meter("train", total=total, unit="steps", done=_last_steps(jobs)) as meter:
 
         def poll() -> None:
@@ -194,7 +193,7 @@ def _audited(run: RunFolder, job: TrainingJob) -> Trained:
     files.write_json(folder / "views.json", views.views(network, views.sample_episode(kind)))
     status = results.status_of(verdict, subject)
     failed = ", ".join(audit["name"] for audit in verdict["audits"] if not audit["passed"])
-    print(f"{kind}: {status}" + (f" (failed: {failed})" if failed else ""), file=sys.stderr, flush=True)
+    progress.say(f"{kind}: {status}" + (f" (failed: {failed})" if failed else ""))
     return Trained(job=job, checkpoint=loaded, network=network, status=status)
 
 
@@ -225,7 +224,7 @@ def _score(run: RunFolder, model: Trained) -> None:
         seeds=range(scoring.num_seeds),
     )
     for name, reason in selection.skipped.items():
-        print(f"skipped {name}: {reason}", file=sys.stderr)
+        progress.say(f"skipped {name}: {reason}")
     rows += comparison.compare(
         selection.episodes, [*ours, *baselines.all_baselines(num_trees=_TREES_REAL)], title=f"{model.kind} tables"
     )

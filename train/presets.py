@@ -104,7 +104,10 @@ def large() -> PretrainConfig:
     return _preset(priors.large(), networks.large, loop)
 
 
-def _preset(prior: priors.GenerateConfig, network: Callable[[LabelKind], NetworkConfig], loop: LoopConfig) -> PretrainConfig:
+_NetworkPreset = Callable[[LabelKind], NetworkConfig]
+
+
+def _preset(prior: priors.GenerateConfig, network: _NetworkPreset, loop: LoopConfig) -> PretrainConfig:
     return PretrainConfig(
         data=DataConfig(shards=prior.shards, num_tasks=prior.num_tasks),
         classification=ModelConfig(network=network(LabelKind.CLASSIFICATION), loop=loop),

@@ -1,7 +1,7 @@
 """The main job: from nothing to two audited, scored models and a report in MLflow.
 
-    bazel run //train:pretrain                                     # preset tiny, this machine
-    bazel run //train:pretrain -- base --cluster.address auto --root /shared/runs
+bazel run //train:pretrain                                     # preset tiny, this machine
+bazel run //train:pretrain -- base --cluster.address auto --root /shared/runs
 """
 
 import signal

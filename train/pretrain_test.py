@@ -16,7 +16,10 @@ from tools.tracking import database_uri, load_mlflow
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # MLflow's own
 
 _KINDS = ("classification", "regression")
-_TABLES = {"classification": {"synthetic", "breast_cancer", "iris", "wine", "digits"}, "regression": {"synthetic", "diabetes"}}
+_TABLES = {
+    "classification": {"synthetic", "breast_cancer", "iris", "wine", "digits"},
+    "regression": {"synthetic", "diabetes"},
+}
 _MODELS = {"veritab", "untrained", "majority", "knn", "linear", "random_forest", "kernel"}
 _METRICS = {
     "classification": {"auc_ovr", "auc_ovo", "accuracy", "nll", "ece"},

@@ -4,14 +4,13 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from priors.task import TaskKind
 from tools import config as configs
-from tools import files, paths
+from tools import files, paths, progress
 from tools.failure import ExitCode, Failure
 from train.presets import PretrainConfig
 
@@ -75,14 +74,15 @@ class RunFolder:
             if found != record["digest"]:
                 mend = "choose another --name, or delete that folder"
                 there, here = str(found)[:12], record["digest"][:12]
-                raise Failure(ExitCode.CONFIG_MISMATCH, f"{self.path} holds a run of config {there}, not {here}: {mend}")
+                text = f"{self.path} holds a run of config {there}, not {here}: {mend}"
+                raise Failure(ExitCode.CONFIG_MISMATCH, text)
             return
         files.write_json(path, record)
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Announces a stage on standard error and records its start and end in events.jsonl."""
-        print(f"== {name}", file=sys.stderr, flush=True)
+        progress.say(f"== {name}")
         self._event(name, "start", 0.0)
         start = time.perf_counter()
         yield

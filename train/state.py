@@ -41,7 +41,7 @@ _COUNTERS = ("step", "tasks_seen", "skipped", "skipped_in_row")
 def initial_network(config: NetworkConfig, *, seed: int) -> Network:
     """The network at initialisation: a pure function of config and seed; the global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(seed)  # style: torch.nn takes no generator for initial values
         return Network(config)
 
 

@@ -16,7 +16,9 @@ from train.toy import small_network, toy_batch
 
 def _state(*, seed: int = 0, identity: dict[str, str] | None = None) -> TrainState:
     config = small_network(LabelKind.CLASSIFICATION)
-    return fresh_state(config, OptimizerConfig(), seed=seed, device=torch.device("cpu"), identity=identity or {"data": "a"})
+    return fresh_state(
+        config, OptimizerConfig(), seed=seed, device=torch.device("cpu"), identity=identity or {"data": "a"}
+    )
 
 
 def _advance(state: TrainState, steps: int) -> None:

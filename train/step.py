@@ -90,5 +90,3 @@ def average_gradients(network: nn.Module, loss: Tensor) -> float:
         parameter.grad.copy_(flat[offset : offset + parameter.numel()].view_as(parameter))
         offset += parameter.numel()
     return float(flat[-1])
-
-

@@ -19,7 +19,9 @@ def test_the_mean_is_over_tasks_and_the_families_add_up_to_it(kind: TaskKind) ->
     batches = same_shape_batches(episodes)
     network = initial_network(small_network(LabelKind(kind.value)), seed=0)
     figures = validation_figures(network, batches)
-    counts = {family: sum(batch.families.count(family) for batch in batches) for family in {e.task.family for e in episodes}}
+    counts = {
+        family: sum(batch.families.count(family) for batch in batches) for family in {e.task.family for e in episodes}
+    }
     assert sum(counts.values()) == 24
     assert set(figures) == {"nll", *(f"nll/{family}" for family in counts)}
     total = sum(figures[f"nll/{family}"] * count for family, count in counts.items())

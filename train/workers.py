@@ -47,8 +47,9 @@ def connected(config: ClusterConfig) -> Iterator[Workers]:
     if config.address.startswith("ray://"):
         raise Failure(
             ExitCode.BAD_FLAG,
-            f"--cluster.address {config.address} is a Ray Client address, over which training is not supported: submit "
-            "the command with Ray Jobs (`ray job submit --address http://HEAD:8265 -- ...`) and use --cluster.address auto",
+            f"--cluster.address {config.address} is a Ray Client address, over which training is not supported: "
+            "submit the command with Ray Jobs (`ray job submit --address http://HEAD:8265 -- ...`) "
+            "and use --cluster.address auto",
         )
     if config.address not in ("local", "auto"):
         raise Failure(ExitCode.BAD_FLAG, f"--cluster.address {config.address!r} is not known: use local or auto")
@@ -73,10 +74,19 @@ def _connect(address: str) -> str | None:
             ray.init(address="auto", runtime_env=runtime, **options)
         except ConnectionError as error:
             mend = "start one with `ray start --head`, or use --cluster.address local"
-            raise Failure(ExitCode.TOO_FEW_RESOURCES, f"--cluster.address auto found no Ray cluster here: {mend}") from error
+            raise Failure(
+                ExitCode.TOO_FEW_RESOURCES, f"--cluster.address auto found no Ray cluster here: {mend}"
+            ) from error
         return None
     folder = tempfile.mkdtemp(prefix="vt-", dir="/tmp")
-    ray.init(address="local", runtime_env=runtime, include_dashboard=False, _node_ip_address="127.0.0.1", _temp_dir=folder, **options)
+    ray.init(
+        address="local",
+        runtime_env=runtime,
+        include_dashboard=False,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=folder,
+        **options,
+    )
     return folder
 
 
@@ -90,8 +100,12 @@ def _checked(config: ClusterConfig, resources: dict[str, float]) -> Workers:
     gpus, cpus = int(resources.get("GPU", 0)), int(resources.get("CPU", 0))
     each = config.gpus_per_worker if config.gpus_per_worker is not None else min(1, gpus)
     if each < 0 or (config.num_workers is not None and config.num_workers < 1):
-        raise Failure(ExitCode.BAD_FLAG, f"--cluster.num-workers {config.num_workers} with {each} GPUs each: give 1 or more")
-    have, noun = (gpus // each, f"GPU workers ({gpus} GPUs, {each} each)") if each else (cpus, "CPU workers (one a core)")
+        raise Failure(
+            ExitCode.BAD_FLAG, f"--cluster.num-workers {config.num_workers} with {each} GPUs each: give 1 or more"
+        )
+    have, noun = (
+        (gpus // each, f"GPU workers ({gpus} GPUs, {each} each)") if each else (cpus, "CPU workers (one a core)")
+    )
     wanted = config.num_workers if config.num_workers is not None else have
     if wanted > have or have < 1:
         raise Failure(
@@ -132,7 +146,9 @@ def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[]
         _raise_recorded(jobs)
         cause = str(error).strip().split("\n")[-1]
         mend = "run the same command again to go on from the newest checkpoint"
-        raise Failure(ExitCode.WORKER_FAILED, f"training workers failed {_MAX_FAILURES + 1} times ({cause}): {mend}") from error
+        raise Failure(
+            ExitCode.WORKER_FAILED, f"training workers failed {_MAX_FAILURES + 1} times ({cause}): {mend}"
+        ) from error
     finally:
         shutil.rmtree(storage, ignore_errors=True)
     _raise_recorded(jobs)
@@ -141,9 +157,7 @@ def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[]
 def _work(config: dict[str, Any]) -> None:
     """Runs on every worker. A refusal is left in a file, so that Ray does not try again what cannot work."""
     context = ray_train.get_context()
-    place = Place(
-        rank=context.get_world_rank(), world_size=context.get_world_size(), device=ray_torch.get_device()
-    )
+    place = Place(rank=context.get_world_rank(), world_size=context.get_world_size(), device=ray_torch.get_device())
     for job in config["jobs"]:
         try:
             run_job(job, place)
@@ -181,4 +195,3 @@ def _polling(poll: Callable[[], None]) -> Iterator[None]:
         done.set()
         thread.join()
         poll()
-

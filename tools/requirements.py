@@ -48,8 +48,7 @@ def read_lock(text: str) -> dict[str, Pin]:
     for line in text.splitlines():
         match = _PIN.match(line)
         if match:
-            name = normal_name(match[1])
-            pins[name] = Pin(name=name, version=match[2], hashes=frozenset(_HASH.findall(line)))
+            pins[normal_name(match[1])] = Pin(name=match[1], version=match[2], hashes=frozenset(_HASH.findall(line)))
     return pins
 
 

@@ -149,9 +149,9 @@ def pytest_test(
     )
 
 def package_sources():
-    """`sources`: the package's Python and BUILD files, for the tests that check the whole repository."""
+    """`sources`: every file of the package, for the tests that check the whole repository."""
     native.filegroup(
         name = "sources",
-        srcs = native.glob(["*.py", "BUILD.bazel"]),
+        srcs = native.glob(["**"], exclude = ["**/__pycache__/**"]),
         visibility = ["//tools:__subpackages__"],
     )

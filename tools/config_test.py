@@ -1,0 +1,139 @@
+"""Tests of tools/config.py."""
+
+import dataclasses
+import enum
+import json
+import pathlib
+import re
+
+import pytest
+
+from tools import config
+from tools.failure import ExitCode, Failure
+
+
+class Head(enum.StrEnum):
+    """An enumeration in a config."""
+
+    RETRIEVAL = "retrieval"
+    MLP = "mlp"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A nested config."""
+
+    width: int = 32
+    """Width of the residual stream."""
+    head: Head = Head.RETRIEVAL
+    """Which head reads the context."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A config."""
+
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    """The network."""
+    rates: tuple[float, ...] = (0.1, 0.01)
+    """Learning rates."""
+    out: pathlib.Path = pathlib.Path("x")
+    """Where to write."""
+
+
+def _tiny() -> RunConfig:
+    """Minutes on a CPU."""
+    return RunConfig()
+
+
+def _small() -> RunConfig:
+    """An hour on a CPU."""
+    return RunConfig(model=ModelConfig(width=64))
+
+
+_PRESETS = {"tiny": _tiny, "small": _small}
+
+
+def _parse(*words: str) -> tuple[str, RunConfig]:
+    return config.parse_preset(_PRESETS, list(words), program="//train:pretrain", default="tiny")
+
+
+def test_a_preset_is_a_complete_config() -> None:
+    assert _parse("small") == ("small", _small())
+
+
+def test_without_arguments_the_default_preset_is_meant() -> None:
+    assert _parse() == ("tiny", _tiny())
+
+
+def test_a_flag_changes_one_field_of_the_preset() -> None:
+    name, run = _parse("--model.width", "48", "--model.head=mlp")
+    assert name == "tiny"
+    assert run == RunConfig(model=ModelConfig(width=48, head=Head.MLP))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["smal"], "preset 'smal' is not known: did you mean small? choose one of tiny, small"),
+        (["enormous"], "preset 'enormous' is not known: choose one of tiny, small"),
+    ],
+)
+def test_an_unknown_preset_names_the_nearest(words: list[str], message: str) -> None:
+    with pytest.raises(Failure) as caught:
+        _parse(*words)
+    assert (caught.value.code, caught.value.message) == (ExitCode.UNKNOWN_PRESET, message)
+
+
+def test_a_missing_preset_without_default_is_refused() -> None:
+    with pytest.raises(Failure, match="preset missing is not known") as caught:
+        config.parse_preset(_PRESETS, ["--model.width=1"], program="//a:b")
+    assert caught.value.code == ExitCode.UNKNOWN_PRESET
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--modle.width=3"], "--modle.width"),
+        (["--model.width=wide"], "wide"),
+        (["tiny", "--model.head=tree"], "tree"),
+        (["tiny", "small"], "small"),
+    ],
+)
+def test_a_bad_flag_is_one_line_that_names_it(words: list[str], names: str) -> None:
+    with pytest.raises(Failure, match=re.escape(names)) as caught:
+        _parse(*words)
+    assert caught.value.code == ExitCode.BAD_FLAG
+    assert "\n" not in caught.value.message and "//train:pretrain --help" in caught.value.message
+    assert not re.search("[\u2500-\u257f\x1b]", caught.value.message)
+
+
+def test_flags_of_a_program_without_presets() -> None:
+    assert config.parse_flags(ModelConfig, ["--width=5"], program="//a:b") == ModelConfig(width=5)
+    with pytest.raises(Failure, match="--depth"):
+        config.parse_flags(ModelConfig, ["--depth=5"], program="//a:b")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["tiny", "--help"], ["small", "-h"]])
+def test_help_shows_what_there_is_and_succeeds(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        _parse(*words)
+    assert not stop.value.code
+    shown = capsys.readouterr().out
+    assert ("Minutes on a CPU" in shown) if words == ["--help"] else ("Width of the residual stream" in shown)
+
+
+def test_json_holds_every_field() -> None:
+    assert config.to_json(_tiny()) == {
+        "model": {"width": 32, "head": "retrieval"},
+        "rates": [0.1, 0.01],
+        "out": "x",
+    }
+    assert json.loads(json.dumps(config.to_json({"a": (Head.MLP,)}))) == {"a": ["mlp"]}
+
+
+def test_the_digest_knows_values_and_not_order() -> None:
+    assert config.digest({"a": 1, "b": 2}) == config.digest({"b": 2, "a": 1})
+    assert config.digest(_tiny()) == config.digest(_tiny())
+    assert config.digest(_tiny()) != config.digest(_small())
+    assert re.fullmatch("[0-9a-f]{64}", config.digest(_tiny()))

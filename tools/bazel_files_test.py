@@ -68,7 +68,6 @@ def test_options_are_known_to_every_release() -> None:
         "--nosandbox_debug",
         "--test_env",
         "--test_output",
-        "--test_verbose_timeout_warnings",
     }
     lines = [line.split("#")[0].split() for line in pathlib.Path(".bazelrc").read_text().splitlines()]
     options = {words[1].split("=")[0] for words in lines if words and words[0] != "try-import"}

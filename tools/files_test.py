@@ -33,8 +33,8 @@ run_program(program)
 
 def _claimer(folder: pathlib.Path) -> subprocess.Popen[str]:
     """Starts a process that holds `folder` until its standard input is closed."""
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", _CLAIM, str(folder)], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    command, pipe = [sys.executable, "-c", _CLAIM, str(folder)], subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def _end(process: subprocess.Popen[str]) -> tuple[int, str]:

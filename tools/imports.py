@@ -8,17 +8,20 @@ from collections.abc import Collection, Iterator
 def imported_names(source: str) -> set[str]:
     """Every dotted name that a file may import, wherever the statement stands.
 
-    `from a.b import c` gives `a.b.c`: whether `c` is a module or a name in `a.b` is for the caller to know. A string
-    that holds a program (as tests pass to `python -c`) counts as part of the file.
+    `from a.b import c` gives `a.b.c`: whether `c` is a module or a name in `a.b` is for the caller to know. In a file
+    that starts `python -c`, a string that holds a program counts as part of the file.
+
+    Raises:
+        ValueError: a relative import.
     """
     tree = ast.parse(source)
     names = set(_imports(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             raise ValueError(f"line {node.lineno}: a relative import; write the module's full name")
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "import " in node.value:
-            names.update(_imports(_parsed(node.value)))
+    texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    for text in texts if "-c" in texts else ():
+        names.update(_imports(_parsed(text)))
     return names
 
 

@@ -13,7 +13,7 @@ from priors.task import Task
 
 def lazily():
     import torch.nn
-    command = "from priors.generate import main; main()"
+    command = ["python", "-c", "from priors.generate import main; main()"]
     prose = "what we import from elsewhere is listed"
 '''
 
@@ -29,6 +29,10 @@ def test_every_import_is_found_wherever_it_stands() -> None:
         "torch.nn",
         "priors.generate.main",
     }
+
+
+def test_a_string_is_prose_where_no_interpreter_is_started() -> None:
+    assert imports.imported_names("TEXT = 'import torch'") == set()
 
 
 def test_a_name_in_a_module_is_not_taken_for_a_module() -> None:

@@ -15,6 +15,9 @@ from tools.build_files import Target
 
 PACKAGES = ("eval", "model", "priors", "reports", "tools", "tools/build_defs", "train")
 
+# What the rules write: the scripts that Bazel starts.
+_GENERATED = ".main.py"
+
 # Library package -> the packages that it may import besides itself.
 _READS = {
     "eval": {"model", "priors", "tools"},
@@ -53,7 +56,8 @@ class Repository:
         sources = {}
         for package in packages:
             targets += build_files.read_targets((root / package / "BUILD.bazel").read_text(), package=package)
-            sources |= {str(path.relative_to(root)): path.read_text() for path in (root / package).glob("*.py")}
+            paths = [path for path in (root / package).glob("*.py") if not path.name.endswith(_GENERATED)]
+            sources |= {str(path.relative_to(root)): path.read_text() for path in paths}
         return cls(targets=tuple(targets), sources=sources)
 
     def owners(self) -> dict[str, Target]:
@@ -131,7 +135,10 @@ def _undeclared(repository: Repository, distributions: Mapping[str, Collection[s
             if not labels:
                 yield f"{target.label} imports {top}, which the locks do not bring"
             wanted |= labels & target.deps or labels
-        unused_is_fine = {"@pypi//:pytest"} if target.rule == build_files.TEST else set()
+        unused_is_fine = set()
+        if target.rule == build_files.TEST:
+            unused_is_fine.add("@pypi//:pytest")
+            wanted.discard("//tools/build_defs:pytest_main")  # every test has it without saying so
         for label in sorted(wanted - target.deps):
             yield f"{target.label} imports {label} without declaring it"
         for label in sorted(target.deps - wanted - unused_is_fine):

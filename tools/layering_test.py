@@ -8,7 +8,7 @@ import pytest
 from tools import build_files, layering
 from tools.layering import Repository
 
-_DISTRIBUTIONS = {"mlflow": ["mlflow"], "numpy": ["numpy"], "ray": ["ray"], "sklearn": ["scikit-learn"], "torch": ["torch"]}
+_DISTRIBUTIONS = {name: [name] for name in ("mlflow", "numpy", "pytest", "ray", "torch")}
 
 
 def _repository(**changes: str) -> Repository:
@@ -41,8 +41,7 @@ def _repository(**changes: str) -> Repository:
 
 
 def _violations(**changes: str) -> list[str]:
-    distributions = {**_DISTRIBUTIONS, "pytest": ["pytest"]}
-    return list(layering.violations(_repository(**changes), distributions=distributions))
+    return list(layering.violations(_repository(**changes), distributions=_DISTRIBUTIONS))
 
 
 def test_the_repository_has_no_violation() -> None:
@@ -73,7 +72,10 @@ def test_the_small_repository_has_no_violation() -> None:
             {"tools": "py_library(name='a', srcs=['files.py'])\npy_library(name='files', srcs=['files.py'])"},
             "tools/files.py is in //tools:a and in //tools:files: one file, one target",
         ),
-        ({"tools": "py_library(name='gone', srcs=['gone.py'])"}, "//tools:gone lists tools/gone.py, which does not exist"),
+        (
+            {"tools": "py_library(name='gone', srcs=['gone.py'])"},
+            "//tools:gone lists tools/gone.py, which does not exist",
+        ),
         (
             {
                 "train": "py_library(name='loop', srcs=['loop.py'], deps=['//model:net', '//priors:generate'])",
@@ -121,7 +123,7 @@ def test_a_test_may_list_the_file_of_a_program_and_run_it() -> None:
     own_test = "pytest_test(name='task_test', srcs=['task_test.py'], deps=[':task', '@pypi//:pytest'])"
     changes = {
         "priors": "\n".join([build, library, own_test]),
-        "priors__run_test": "PROGRAM = 'from priors.generate import main; main()'",
+        "priors__run_test": "COMMAND = ['-c', 'from priors.generate import main; main()']",
     }
     assert _violations(**changes) == []
     assert _violations(**changes, priors__task="import numpy, priors.generate") != []

@@ -1,4 +1,4 @@
-"""Tests of tools/requirements.py, and of the committed locks: complete, minimal, hashed, and what requirements.in asks."""
+"""Tests of tools/requirements.py, and of the committed locks: complete, minimal, hashed, what requirements.in asks."""
 
 import importlib.metadata
 import pathlib
@@ -21,10 +21,14 @@ def _lock(name: str) -> dict[str, Pin]:
 
 
 def _report(*items: tuple[str, str, str]) -> dict[str, object]:
+    """What pip reports of packages (name, version, sha256)."""
     return {
         "install": [
-            {"metadata": {"name": name, "version": version}, "download_info": {"archive_info": {"hashes": {"sha256": sha}}}}
-            for name, version, sha in items
+            {
+                "metadata": {"name": name, "version": version},
+                "download_info": {"archive_info": {"hashes": {"sha256": digest}}},
+            }
+            for name, version, digest in items
         ]
     }
 

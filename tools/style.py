@@ -37,7 +37,8 @@ def violations(path: str, source: str, *, third_party: Collection[str] = ()) -> 
     """
     tree = ast.parse(source)
     lines = source.splitlines()
-    checks = [_lengths(lines), _file_name(path, third_party), _module_body(path, tree), _functions(tree), _configs(tree)]
+    checks = [_lengths(lines), _file_name(path, third_party), _module_body(path, tree), _functions(tree)]
+    checks += [_configs(tree)]
     if not is_test(path):
         checks += [_banned(tree), _docstrings(tree), _parameters(tree), _prints(tree)]
     found = sorted(item for check in checks for item in check)

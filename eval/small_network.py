@@ -18,7 +18,7 @@ def small_network(kind: TaskKind, *, seed: int = 0) -> Network:
         icl=ICLConfig(width=32, num_blocks=2, num_heads=2),
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(seed)  # style: layers initialise themselves from the global generator, restored after this
         return Network(config).eval()
 
 

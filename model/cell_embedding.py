@@ -49,7 +49,7 @@ def context_statistics(x_context: Tensor, context_mask: Tensor) -> ContextStatis
     # Squares of large values overflow fp32, so moments are taken after division by the largest magnitude.
     largest = value.abs().amax(1, keepdim=True).clamp_min(torch.finfo(value.dtype).tiny)
     scaled = value / largest
-    mean = (scaled.sum(1, keepdim=True) / count.clamp_min(1)).clamp(-1.0, 1.0)
+    mean = scaled.sum(1, keepdim=True) / count.clamp_min(1)
     variance = (torch.where(finite, scaled - mean, 0.0) ** 2).sum(1, keepdim=True) / count.clamp_min(1)
     spread = variance.sqrt()
     inverse = torch.where(spread > 1e-6, 1.0 / spread.clamp_min(1e-6), 0.0) / largest

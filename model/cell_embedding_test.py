@@ -58,7 +58,7 @@ def test_an_offset_does_not_matter() -> None:
 
 @pytest.mark.parametrize(
     "context",
-    [[5.0] * 4, [0.0], [math.nan] * 3, [math.inf, -math.inf], [HUGE] * 7, [-HUGE] * 7, [HUGE, -HUGE], [1e-45, 0.0]],
+    [[5.0] * 4, [0.0], [math.nan] * 3, [math.inf, -math.inf], [HUGE] * 7, [-HUGE] * 7, [HUGE, -HUGE], [1e-45, 0.0], [1.2e-38, 1.3e-38]],
 )
 def test_odd_columns_give_finite_features(context: list[float]) -> None:
     """Constant, empty, infinite, huge and denormal columns; `_features` asserts finiteness."""
@@ -75,9 +75,9 @@ def test_a_constant_column_still_tells_above_from_below() -> None:
 
 
 def test_rounding_noise_is_no_spread() -> None:
-    """0.1 added up a thousand times is a constant column."""
-    statistics = context_statistics(torch.full((1, 1000, 1), 0.1), torch.ones(1, 1000, dtype=torch.bool))
-    assert float(statistics.inverse_scale) == 0.0
+    """A column that varies by the last bit of fp32 is constant."""
+    assert _features([1e6, 1e6 + 0.0625], [1e6, 1e6 + 0.0625])[:, Z].tolist() == [0.0, 0.0]
+    assert _features([1e6, 1e6 + 64], [1e6])[0, Z] < -0.5
 
 
 def test_one_finite_value_is_a_constant_column() -> None:
@@ -115,6 +115,7 @@ def test_any_code_has_a_signature() -> None:
     """Negative, fractional, beyond 255 and huge codes; equal codes modulo 256 share one."""
     cells = [-1.0, -1e-9, 255.0, 256.0, 0.0, 511.0, 1e30, -1e30]
     signature = _features([1.0], cells, kind=CATEGORY)[:, SIGNATURE:]
+    assert torch.equal(signature[0], signature[1])
     assert torch.equal(signature[0], signature[2])
     assert torch.equal(signature[5], signature[2])
     assert torch.equal(signature[3], signature[4])

@@ -150,6 +150,9 @@ def test_padded_context_rows_have_weight_exactly_zero() -> None:
     assert (extra["read_weights"][0, :, 5:] == 0).all()
     assert (extra["read_weights"][1] == 0).all()
     assert (probabilities[1] == 0).all()
+    head = _head()
+    head(query, context, labels, K, mask)[0].square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in head.parameters())
     alone = _head()(query[:1], context[:1, :5], labels[:1, :5], K)[0]
     assert distance(probabilities[:1], alone) < 1e-12
 

@@ -112,12 +112,15 @@ def test_predictions_follow_the_unit_of_the_target(factor: float, shift: float) 
     assert np.abs(quantiles - shift).max() < 50 * spread
 
 
-@pytest.mark.parametrize("value", [0.0, 0.1, -1e9])
-def test_a_constant_target_is_predicted_near_itself(value: float) -> None:
-    """Its spread is rounding and is not blown up."""
+@pytest.mark.parametrize("value", [0.0, 0.1, 1 / 3, -1e9])
+@pytest.mark.parametrize("rows", [19, 20])
+def test_a_constant_target_has_an_interval_of_scale_one(value: float, rows: int) -> None:
+    """6.9: its spread is rounding, which is no scale."""
     x, _, x_new = _table()
-    found = _regressor().fit(x, np.full(ROWS, value)).predict(x_new)
-    assert np.abs(found - value).max() < 24.0
+    regressor = _regressor().fit(x[:rows], np.full(rows, value))
+    assert np.abs(regressor.predict(x_new) - value).max() < 24.0
+    low, high = regressor.predict_quantiles(x_new, [0.05, 0.95]).T
+    assert (high - low > 0.01).all()
 
 
 def test_text_columns_become_categories_of_the_context() -> None:
@@ -154,6 +157,21 @@ def test_column_kinds_may_be_given() -> None:
     x, x_new = np.round(x), np.round(x_new)
     plain, declared = _classifier().fit(x, y), _classifier().fit(x, y, column_kinds=np.array([2, 0, 0]))
     assert np.abs(plain.predict_proba(x_new) - declared.predict_proba(x_new)).max() > 1e-4
+
+
+def test_values_and_kinds_are_permuted_together() -> None:
+    """Each member of the ensemble sees another order of the same columns."""
+    x = np.stack([np.arange(20.0), np.arange(20.0) % 4, -np.arange(20.0)], axis=1)
+    classifier, seen = _classifier(num_estimators=8).fit(x, np.arange(20) % 2, column_kinds=np.array([0, 2, 1])), []
+    classifier.network.register_forward_pre_hook(lambda _module, arguments: seen.append(arguments[0]))
+    classifier.predict_proba(x[:3])
+    orders = {tuple(inputs.column_kinds[0].tolist()) for inputs in seen}
+    assert len(orders) > 2
+    for inputs in seen:
+        for place, kind in enumerate(inputs.column_kinds[0].tolist()):
+            column = x[:, [0, 2, 1][kind]]
+            assert inputs.x_context[0, :, place].tolist() == column.tolist()
+            assert inputs.x_query[0, :, place].tolist() == column[:3].tolist()
 
 
 class _Frame:

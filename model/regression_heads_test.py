@@ -21,9 +21,11 @@ def test_statistics_are_mean_and_deviation_of_the_context() -> None:
 @pytest.mark.parametrize("value", [0.0, 0.1, -7.3, 1e-30, 1e30, 123456.7])
 def test_a_constant_target_has_scale_one(value: float) -> None:
     """Rounding is no spread."""
-    location, scale = target_statistics(torch.full((1, 1000), value), torch.ones(1, 1000, dtype=torch.bool))
-    assert float(location) == pytest.approx(value, rel=1e-6)
-    assert float(scale) == 1.0
+    for dtype in (torch.float32, torch.float64):
+        y, mask = torch.full((1, 999), value, dtype=dtype), torch.ones(1, 999, dtype=torch.bool)
+        location, scale = target_statistics(y, mask)
+        assert float(location) == pytest.approx(value, rel=1e-6)
+        assert float(scale) == 1.0
 
 
 @pytest.mark.parametrize("unit", [1e-30, 1.0, 1e30])

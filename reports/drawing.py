@@ -106,7 +106,7 @@ def picture(figure: Figure, *, name: str, caption: str, alt: str) -> Picture:
     with matplotlib.rc_context({"svg.hashsalt": name}):
         metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(out, format="svg", transparent=True, metadata=metadata)
-    svg = re.sub(r"<!DOCTYPE[^>]*>|<!--.*?-->|<metadata>.*?</metadata>", "", out.getvalue(), flags=re.DOTALL)
+    svg = re.sub(r"<!DOCTYPE[^>]*>|<!--.*?-->", "", out.getvalue(), flags=re.DOTALL)
     svg = re.sub(r"(font-family: |font: [^;\"]*?px )[^;\"]*", r"\1system-ui, sans-serif", svg)
     svg = re.sub(r"<style[^>]*>\*\{(.*?)\}</style>", "", svg).replace("<svg ", '<svg stroke-linejoin="round" ', 1)
     svg = svg.replace(_INK, "currentColor")

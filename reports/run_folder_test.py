@@ -38,7 +38,8 @@ def test_a_missing_or_damaged_file_is_noted_and_the_rest_is_read(
     run = read_run(folder)
     assert run.kinds[1].verdict.is_verified
     if name != "metrics.jsonl" or damage == "missing":
-        assert any(f"classification/{name}" in note for note in run.notes)
+        (note,) = [note for note in run.notes if f"classification/{name}" in note]
+        assert ("is missing" in note) == (damage == "missing")
     if name in ("audit.json", "results.arrow"):
         assert not run.is_verified
 

@@ -9,6 +9,7 @@ from typing import Any
 
 OURS = "veritab"
 SYNTHETIC = "synthetic"
+MAX_NAMED_LOSSES = 4
 MODEL_LABELS = {
     "veritab": "veritab",
     "majority": "majority / mean",
@@ -158,12 +159,14 @@ class Standing:
         table: where.
         rival: the best baseline.
         gap: how much better ours is; negative when the rival is better.
-        is_clear: whether the gap exceeds the spread of the paired differences over seeds.
+        num_seeds: pairs behind it.
+        is_clear: whether the gap exceeds the spread of the paired differences over seeds; False with one seed.
     """
 
     table: str
     rival: str
     gap: float
+    num_seeds: int
     is_clear: bool
 
 
@@ -182,7 +185,8 @@ def standings(scores: Scores, *, metric: Metric) -> list[Standing]:
         gaps = [metric.badness(b) - metric.badness(a) for a, b in pairs]
         spread = statistics.stdev(gaps) if len(gaps) > 1 else math.inf
         gap = rivals[rival] - metric.badness(cells[OURS].mean)
-        out.append(Standing(table=table, rival=rival, gap=gap, is_clear=abs(gap) > spread))
+        is_clear = abs(gap) > spread
+        out.append(Standing(table=table, rival=rival, gap=gap, num_seeds=len(gaps), is_clear=is_clear))
     return out
 
 
@@ -194,9 +198,14 @@ def verdict_sentence(scores: Scores, *, metric: Metric) -> str:
     losses = sorted((standing for standing in found if standing.gap <= 0), key=lambda standing: standing.gap)
     wins = len(found) - len(losses)
     head = f"{metric.label}: veritab is better than every baseline on {_count(wins, len(found))}."
+    if max(standing.num_seeds for standing in found) < 2:
+        head += " One seed only: the spread is not known."
     if not losses:
         return head
-    return f"{head} {_capitalised('; '.join(_loss(standing) for standing in losses))}."
+    named = [_loss(standing) for standing in losses[:MAX_NAMED_LOSSES]]
+    if len(losses) > MAX_NAMED_LOSSES:
+        named.append(f"and on {len(losses) - MAX_NAMED_LOSSES} more by less")
+    return f"{head} {_capitalised('; '.join(named))}."
 
 
 def _count(part: int, whole: int) -> str:
@@ -214,7 +223,8 @@ def _loss(standing: Standing) -> str:
     if size == 0:
         return f"on {standing.table}, {label_of(standing.rival)} is as good"
     amount = "less than .001" if size < 0.0005 else number(size).removeprefix("0")
-    doubt = "" if standing.is_clear else ", which is within the spread over seeds"
+    is_doubtful = standing.num_seeds > 1 and not standing.is_clear
+    doubt = ", which is within the spread over seeds" if is_doubtful else ""
     return f"on {standing.table}, {label_of(standing.rival)} is better by {amount}{doubt}"
 
 

@@ -61,7 +61,18 @@ def test_lower_is_better_and_ties_are_not_wins() -> None:
 
 def test_all_wins_leave_nothing_to_excuse() -> None:
     scores = _scores(veritab=[0.99], untrained=[0.9])
-    assert standings.verdict_sentence(scores, metric=metric_of("auc_ovr")).endswith("on the one table.")
+    sentence = standings.verdict_sentence(scores, metric=metric_of("auc_ovr"))
+    assert sentence.endswith("on the one table. One seed only: the spread is not known.")
+
+
+def test_of_many_losses_the_largest_are_named_and_the_rest_counted() -> None:
+    tree = {
+        f"t{index}": {"veritab": {"nll": {"per_seed": [1.0]}}, "knn": {"nll": {"per_seed": [1.0 - index / 100]}}}
+        for index in range(1, 8)
+    }
+    sentence = standings.verdict_sentence(tree, metric=metric_of("nll"))
+    assert "on t7, kNN is better by .070" in sentence.lower().replace("knn", "kNN")
+    assert sentence.endswith("; and on 3 more by less.") and "t3" not in sentence
 
 
 def test_without_ours_or_without_baselines_the_sentence_says_that_there_is_nothing_to_compare() -> None:

@@ -37,6 +37,7 @@ OFFLINE = {
 }
 _SCHEMES = re.compile(r"(https?|sqlite|postgresql|mysql|mssql)(\+\w+)?://")
 _IDENTITY = "veritab.identity"
+_EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # which of its views MLflow opens first
 _LOCK_SECONDS = 120.0
 _VALUE_CHARACTERS = 6000
 _KEY_CHARACTERS = 250
@@ -307,7 +308,7 @@ def _experiment_id(client: Any, name: str, artifacts: str | None) -> str:
     if found is not None:
         return found.experiment_id
     try:
-        return client.create_experiment(name, artifact_location=artifacts)
+        return client.create_experiment(name, artifact_location=artifacts, tags=_EXPERIMENT_TAGS)
     except load_mlflow().exceptions.MlflowException:  # somebody else was quicker
         found = client.get_experiment_by_name(name)
         if found is None:

@@ -106,9 +106,9 @@ def _ownership(repository: Repository) -> Iterator[str]:
     seen: dict[str, Target] = {}
     for target in repository.targets:
         paths = [str(path) for path in target.paths()]
-        own = paths[:1] if target.rule == build_files.TEST else paths
-        named = target.rule == build_files.LIBRARY or own == [f"{target.package}/{target.name}.py"]
-        if len(own) != 1 or not named:
+        named = f"{target.package}/{target.name}.py"
+        own = [path for path in paths if path == named] if target.rule == build_files.TEST else paths
+        if len(own) != 1 or (target.rule != build_files.LIBRARY and own != [named]):
             yield f"{target.label} has the sources {paths}: its own is {target.name}.py alone"
         for path in own:
             if path in seen:

@@ -29,7 +29,7 @@
 never list it. Targets are written out by hand, without globs or loops.
 
 A program is not a target that others can depend on. A test of a program lists the program's file in its own `srcs`
-after the test file, with the program's deps in its own `deps`, and runs it as
+beside the test file, with the program's deps in its own `deps`, and runs it as
 `[sys.executable, "-c", "from priors.generate import main; main()", ...]`.
 """
 
@@ -40,7 +40,7 @@ _ENVIRONMENT = ["@pypi//:environment"]
 
 def _with_init(srcs):
     """Adds the package's `__init__.py`, so that first-party packages are never namespace packages."""
-    return srcs + [name for name in native.glob(["__init__.py"]) if name not in srcs]
+    return srcs + [name for name in native.glob(["__init__.py"], allow_empty = True) if name not in srcs]
 
 def _generated_main(name, text, testonly = False):
     """Writes the script that Bazel starts. Its folder, which Python puts first on the path, holds no module of ours."""
@@ -115,7 +115,7 @@ def pytest_test(
 
     Args:
         name: the test file's name without `.py`.
-        srcs: the test file; then, if need be, the files of a program that it runs.
+        srcs: NAME.py, and if need be the file of a program that it runs.
         deps: what it imports.
         data: files that it reads.
         size: `small` (1 minute), `medium` (5) or `large` (15).
@@ -148,10 +148,14 @@ def pytest_test(
         deps = deps + ["//tools/build_defs:pytest_main"],
     )
 
-def package_sources():
-    """`sources`: every file of the package, for the tests that check the whole repository."""
+def package_sources(name = "sources"):
+    """Every file of the package, for the tests that check the whole repository.
+
+    Args:
+        name: keep the default.
+    """
     native.filegroup(
-        name = "sources",
+        name = name,
         srcs = native.glob(["**"], exclude = ["**/__pycache__/**"]),
         visibility = ["//tools:__subpackages__"],
     )

@@ -43,7 +43,9 @@ def test_weights_are_the_softmax_of_the_visible_keys_alone() -> None:
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_row_that_sees_nothing_reads_nothing_and_spoils_no_gradient(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_sees_nothing_reads_nothing_and_spoils_no_gradient(
+    fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """5.5: minus infinity on a whole row neither opens a key nor makes a NaN."""
     monkeypatch.setattr(attention, "_EXPLICIT_LOGITS", 0 if fused else 1 << 26)
     parts = [_random(2, 2, length, 4, seed=length).requires_grad_() for length in (3, 5, 6)]

@@ -23,7 +23,9 @@ Z, RANK, NAN, PLUS, MINUS, IS_CATEGORY, IS_ORDINAL, UNSEEN, SHARE, SIGNATURE = 0
 HUGE = 3.4e38
 
 
-def _features(context: list[float], cells: list[float], *, kind: int = NUMBER, dtype: torch.dtype = torch.float32) -> Tensor:
+def _features(
+    context: list[float], cells: list[float], *, kind: int = NUMBER, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Features [len(cells), F] of one column."""
     x_context = torch.tensor(context, dtype=dtype).view(1, -1, 1)
     x = torch.tensor(cells, dtype=dtype).view(1, -1, 1)
@@ -58,7 +60,17 @@ def test_an_offset_does_not_matter() -> None:
 
 @pytest.mark.parametrize(
     "context",
-    [[5.0] * 4, [0.0], [math.nan] * 3, [math.inf, -math.inf], [HUGE] * 7, [-HUGE] * 7, [HUGE, -HUGE], [1e-45, 0.0], [1.2e-38, 1.3e-38]],
+    [
+        [5.0] * 4,
+        [0.0],
+        [math.nan] * 3,
+        [math.inf, -math.inf],
+        [HUGE] * 7,
+        [-HUGE] * 7,
+        [HUGE, -HUGE],
+        [1e-45, 0.0],
+        [1.2e-38, 1.3e-38],
+    ],
 )
 def test_odd_columns_give_finite_features(context: list[float]) -> None:
     """Constant, empty, infinite, huge and denormal columns; `_features` asserts finiteness."""

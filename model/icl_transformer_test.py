@@ -52,7 +52,7 @@ def test_the_interface_is_the_course_s() -> None:
 
 
 def test_labels_are_added_to_context_rows_and_the_unknown_label_to_query_rows() -> None:
-    """5.2: z_context = rows + LabelEncoder(y), z_query = rows + unknown label, concatenated to [B, T, D]; 5.3: roles."""
+    """5.2: z_context = rows + LabelEncoder(y), z_query = rows + unknown label, concatenated; 5.3: roles."""
     injection = LabelInjection(LabelKind.CLASSIFICATION, width=WIDTH, max_classes=CLASSES).double()
     redraw(injection)
     context, labels, queries = _inputs()

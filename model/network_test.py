@@ -198,7 +198,8 @@ def test_the_unit_of_targets_does_not_matter(factor: float, shift: float) -> Non
 
 def test_the_unit_of_features_does_not_matter() -> None:
     """5.11: numbers are measured against their own column's context."""
-    network, inputs = (part(LabelKind.CLASSIFICATION, dtype=torch.float64) for part in (specimen_network, specimen_inputs))
+    network = specimen_network(LabelKind.CLASSIFICATION, dtype=torch.float64)
+    inputs = specimen_inputs(LabelKind.CLASSIFICATION, dtype=torch.float64)
     factor = torch.where(inputs.column_kinds[:1] == 0, 1e3, 1.0).double()
     scaled = dataclasses.replace(inputs, x_context=inputs.x_context * factor, x_query=inputs.x_query * factor)
     assert distance(_predict(network, scaled), _predict(network, inputs)) < 1e-7

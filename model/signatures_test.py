@@ -30,7 +30,7 @@ _MODULES = (
     row_embedding,
 )
 _QUERY_LABEL = re.compile(r"(y|labels?|targets?|answers?)(_query|_queries)?|query_(y|labels?|targets?|answers?)")
-_CONTEXT_LABELS = {"model.icl_transformer.LabelEncoder", "model.column_embedding.ColumnBlock"}  # [B, N] by their docstring
+_CONTEXT_LABELS = {"model.icl_transformer.LabelEncoder", "model.column_embedding.ColumnBlock"}  # context's
 
 
 def test_no_forward_in_the_package_takes_a_query_label() -> None:

@@ -113,3 +113,15 @@ def picture(figure: Figure, *, name: str, caption: str, alt: str) -> Picture:
     for colour in _PALETTE:
         svg = svg.replace(f": {colour}", f": var(--c-{colour[1:]}, {colour})")
     return Picture(name=name, caption=caption, alt=alt, svg=svg)
+
+
+def label(axes: Axes, *, title: str, x: str, y: str) -> None:
+    """Names a panel and its axes."""
+    axes.set_title(title)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+
+
+def value_label(axes: Axes, text: str, *, x: float, y: float) -> None:
+    """Writes a value right of the end of its bar."""
+    axes.annotate(text, (x, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)

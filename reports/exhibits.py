@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from reports import figures, standings
+from reports import figures, readings, standings
 from reports.drawing import Picture
 from reports.figures import Curve, ModelScore
 from reports.run_folder import KindFiles
@@ -39,6 +39,16 @@ def throughput_pictures(part: KindFiles) -> list[Picture]:
     return [figures.record_curve(curve, name=name, title=title, unit="tasks per second", baseline=0.0)]
 
 
+def growth_pictures(views: Mapping[str, Any], *, kind: str) -> list[Picture]:
+    """Seconds of a prediction over context rows and query rows, where views.json holds them under "growth"."""
+    growth = views.get("growth")
+    if not growth:
+        return []
+    context = Curve(steps=growth["context_rows"], values=growth["context_seconds"])
+    query = Curve(steps=growth["query_rows"], values=growth["query_seconds"])
+    return [figures.growth_picture(context, query, name=f"{kind}-growth")]
+
+
 def _validation(curves: Mapping[str, Curve]) -> dict[str, dict[str, Curve]]:
     """`validation/nll/forest` → {"nll": {"forest": curve}}; the mean over all is called "all"."""
     out: dict[str, dict[str, Curve]] = {}
@@ -54,10 +64,10 @@ def mask_pictures(views: Mapping[str, Any], *, kind: str) -> list[Picture]:
     if "mask" not in views or "num_context" not in views:
         return []
     mask, cut = np.asarray(views["mask"], float), int(views["num_context"])
-    out = [figures.mask_picture(mask, num_context=cut, name=f"{kind}-mask")]
+    out = [readings.mask_picture(mask, num_context=cut, name=f"{kind}-mask")]
     if "weights" in views:
         weights = np.asarray(views["weights"], float)
-        out.append(figures.weights_picture(weights, mask, num_context=cut, name=f"{kind}-weights"))
+        out.append(readings.weights_picture(weights, mask, num_context=cut, name=f"{kind}-weights"))
     return out
 
 
@@ -67,12 +77,12 @@ def reading_pictures(views: Mapping[str, Any], *, kind: str) -> list[Picture]:
     if "read_weights" in views and "context_labels" in views:
         answer = int(views["query_label"])
         weights, labels = np.asarray(views["read_weights"], float), np.asarray(views["context_labels"], int)
-        out.append(figures.read_weights_picture(weights, labels, answer=answer, name=f"{kind}-read-weights"))
+        out.append(readings.read_weights_picture(weights, labels, answer=answer, name=f"{kind}-read-weights"))
         if "probabilities" in views:
             values = np.asarray(views["probabilities"], float)
-            out.append(figures.probabilities_picture(values, answer=answer, name=f"{kind}-probabilities"))
+            out.append(readings.probabilities_picture(values, answer=answer, name=f"{kind}-probabilities"))
     if "curve_x" in views and all(level in views.get("curve_quantiles", {}) for level in _LEVELS):
-        out.append(figures.band_picture(views, views["curve_quantiles"], name=f"{kind}-band"))
+        out.append(readings.band_picture(views, views["curve_quantiles"], name=f"{kind}-band"))
     return out
 
 

@@ -30,6 +30,14 @@ def test_classification_views_give_the_reading_and_regression_views_the_band() -
     assert names == ["r-band"]
 
 
+def test_a_measured_growth_is_drawn() -> None:
+    """1.6: where views.json holds seconds over rows."""
+    rows, seconds = [64, 128, 256], [0.1, 0.2, 0.5]
+    growth = {"context_rows": rows, "context_seconds": seconds, "query_rows": rows, "query_seconds": seconds}
+    (picture,) = exhibits.growth_pictures({"growth": growth}, kind="c")
+    assert picture.name == "c-growth" and exhibits.growth_pictures({}, kind="c") == []
+
+
 def test_absent_files_and_fields_give_no_figure(part: KindFiles) -> None:
     empty = dataclasses.replace(part, curves={})
     assert exhibits.training_pictures(empty) == [] and exhibits.throughput_pictures(empty) == []

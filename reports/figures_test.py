@@ -1,20 +1,13 @@
-"""Figures: every one shows its data, and changes with it."""
+"""Figures of a run: every one shows its data, and changes with it."""
 
 import re
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from reports import figures
 from reports.drawing import Picture
 from reports.figures import Curve, ModelScore
-
-
-def _mask(num_context: int, num_query: int) -> np.ndarray:
-    mask = np.zeros((num_context + num_query,) * 2)
-    mask[:, :num_context] = 1
-    return mask
 
 
 def _texts(picture: Picture) -> list[str]:
@@ -31,19 +24,11 @@ CASES: dict[str, Callable[[float], Picture]] = {
     "validation": lambda x: figures.validation_curves(
         {"all": Curve(steps=[1, 2], values=[x, 1])}, name="n", title="t", unit="u"
     ),
-    "mask": lambda x: figures.mask_picture(np.where(np.eye(5), x > 2, _mask(3, 2)), num_context=3, name="n"),
-    "weights": lambda x: figures.weights_picture(_mask(3, 2) * x * np.eye(5), _mask(3, 2), num_context=3, name="n"),
-    "read weights": lambda x: figures.read_weights_picture(
-        np.array([x, 1, 1]) / (x + 2), np.array([0, 1, 1]), answer=0, name="n"
-    ),
-    "probabilities": lambda x: figures.probabilities_picture(np.array([x, 1]) / (x + 1), answer=0, name="n"),
-    "band": lambda x: figures.band_picture(
-        {"context_x": [0, 1], "context_labels": [x, 1], "curve_x": [0, 1]},
-        {"0.05": [0, 0], "0.5": [1, 1], "0.95": [2, 2]},
-        name="n",
-    ),
     "scores": lambda x: figures.score_picture(_scores(x / 4), name="n", title="t", unit="u", higher_is_better=True),
     "seconds": lambda x: figures.seconds_picture({"train": x, "score": 1.0}, name="n"),
+    "growth": lambda x: figures.growth_picture(
+        Curve(steps=[8, 16, 32], values=[0.1, 0.2 * x, 0.9]), Curve(steps=[8, 16], values=[0.1, 0.2]), name="n"
+    ),
 }
 
 
@@ -52,39 +37,6 @@ def test_no_figure_is_drawn_from_constants(case: str) -> None:
     draw = CASES[case]
     assert draw(3.0).svg == draw(3.0).svg
     assert draw(3.0).svg != draw(2.0).svg
-
-
-def test_the_mask_picture_names_four_blocks_and_prints_small_masks_cell_by_cell() -> None:
-    """5.D, 5.6: the 2 + 2 heat map, block by block and cell by cell."""
-    picture = figures.mask_picture(_mask(2, 2), num_context=2, name="n")
-    texts = _texts(picture)
-    assert [text for text in texts if "→" in text] == ["C→C", "C→Q", "Q→C", "Q→Q"]
-    assert [text for text in texts if text in "01"] == ["1", "1", "0", "0"] * 4
-    assert "C→C 100% visible, C→Q 0% visible, Q→C 100% visible, Q→Q 0% visible" in picture.alt
-
-
-def test_a_mask_that_lets_queries_be_read_shows_it() -> None:
-    """5.D: the picture is of the tensor itself; one open cell in Q→Q is seen."""
-    mask = _mask(20, 4)
-    mask[22, 23] = 1
-    assert figures.block_shares(mask, 20)["Q→Q"] == 1 / 16
-    assert "Q→Q 6%" in _texts(figures.mask_picture(mask, num_context=20, name="n"))
-
-
-def test_a_weight_on_a_forbidden_key_is_named_a_leak() -> None:
-    """5.6: forbidden keys have weight 0, and the caption says what was found."""
-    mask, weights = _mask(3, 2), _mask(3, 2) / 3
-    assert "forbidden key: 0." in figures.weights_picture(weights, mask, num_context=3, name="n").caption
-    weights[0, 4] = 1e-9
-    assert figures.forbidden_weight(weights, mask) == 1e-9
-    assert "1e-09, which is a leak" in figures.weights_picture(weights, mask, num_context=3, name="n").caption
-
-
-def test_read_weights_are_grouped_by_label_and_their_sums_are_written() -> None:
-    """6.D: query → context read weights drawn, with the class mass that they sum to."""
-    weights = np.array([0.5, 0.2, 0.2, 0.1])
-    texts = _texts(figures.read_weights_picture(weights, np.array([2, 0, 2, 0]), answer=2, name="n"))
-    assert [text for text in texts if text.startswith("Σ")] == ["Σ 0.300", "Σ 0.700"]
 
 
 def test_models_are_ranked_by_the_metrics_direction_and_values_are_written() -> None:
@@ -109,3 +61,12 @@ def test_short_flat_and_broken_curves_are_drawn(values: list[float]) -> None:
     curve = Curve(steps=list(range(len(values))), values=values)
     assert "<svg" in figures.record_curve(curve, name="n", title="t", unit="u").svg
     assert "<svg" in figures.validation_curves({"all": curve}, name="n", title="t", unit="u").svg
+
+
+def test_the_cost_of_a_prediction_carries_the_slopes_that_were_found() -> None:
+    """1.6: measured growth with N is drawn: quadratic in the context here, linear in the queries."""
+    rows = [100, 200, 400, 800]
+    context = Curve(steps=rows, values=[1e-6 * n**2 for n in rows])
+    query = Curve(steps=rows, values=[1e-4 * n for n in rows])
+    texts = _texts(figures.growth_picture(context, query, name="n"))
+    assert "context rows, slope 2.00" in texts and "query rows, slope 1.00" in texts

@@ -129,7 +129,7 @@ def _section(part: KindFiles, run: Run) -> KindSection:
         training=exhibits.training_pictures(part),
         masks=exhibits.mask_pictures(views, kind=part.kind),
         readings=exhibits.reading_pictures(views, kind=part.kind),
-        cost=exhibits.throughput_pictures(part),
+        cost=[*exhibits.throughput_pictures(part), *exhibits.growth_pictures(views, kind=part.kind)],
         tiles=standings.tiles(part.scores, headlines=[standings.metric_of(key) for key in headlines]),
         facts=alignment.aligned_facts(part.kind, run.config),
         num_seeds=max(seeds, default=0),

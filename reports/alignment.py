@@ -1,8 +1,8 @@
 """Mini against official: where this network is TabPFN-3's design, and where it is smaller or simpler (seed 5.10).
 
 Source of the right-hand column: the TabPFN-3 code that Prior Labs publishes (package tabpfn 9.2.0, architecture v3)
-and its report. The left-hand column is filled from the run's own configuration; what the configuration lacks is said to be
-missing, never assumed. A simplification carries the word Mini in the module that makes it and in this table.
+and its report. The left-hand column is filled from the run's own configuration; what the configuration lacks is said
+to be missing, never assumed. A simplification carries the word Mini in the module that makes it and in this table.
 """
 
 import dataclasses
@@ -104,12 +104,6 @@ _COMMON = (
         official="pre-norm, RMSNorm",
         relation=Relation.OTHER,
     ),
-    Fact(
-        feature="Number of features",
-        ours="up to {max_features}",
-        official="no fixed limit in the network",
-        relation=Relation.MINI,
-    ),
 )
 _CLASSIFICATION = (
     Fact(
@@ -134,9 +128,9 @@ _CLASSIFICATION = (
 _REGRESSION = (
     Fact(
         feature="Label encoding",
-        ours="continuous perceptron of the target scaled by the context",
-        official="continuous encoding of the target scaled by the context",
-        relation=Relation.SAME,
+        ours="a perceptron of the target, scaled by the context, and its sine and cosine waves",
+        official="a linear layer of the target",
+        relation=Relation.OTHER,
     ),
     Fact(
         feature="Regression head",

@@ -1,7 +1,6 @@
 """Exhibits: each file of a run gives its figures, and an absent one gives none."""
 
 import dataclasses
-import pathlib
 
 import numpy as np
 import pytest

@@ -2,8 +2,8 @@
 
     bazel run //reports:render -- RUN [--root DIR] [--tracking-uri URI]
 
-RUN is a run folder, or the name of one under --root (default: runs/ in the workspace). Half-done runs are drawn as far as
-they went. The page is RUN/report.html, its figures lie in RUN/figures/.
+RUN is a run folder, or the name of one under --root (default: runs/ in the workspace). Half-done runs are drawn as far
+as they went. The page is RUN/report.html, its figures lie in RUN/figures/.
 """
 
 import dataclasses

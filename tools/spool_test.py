@@ -40,5 +40,6 @@ def test_a_file_that_a_resume_cut_back_gives_only_new_steps(tmp_path: pathlib.Pa
 
 def test_rows_without_a_step_and_values_that_are_no_numbers_are_left_out(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"loss": 1}\n[1]\n{"step": "x", "loss": 1}\n{"step": 1, "a": true, "b": null, "c": "d", "e": 0.5}\n')
+    rows = ('{"loss": 1}', "[1]", '{"step": "x", "loss": 1}', '{"step": 1, "a": true, "b": null, "c": "d", "e": 0.5}')
+    path.write_text("".join(row + "\n" for row in rows))
     assert _points(Spool(path)) == [Point(key="e", step=1, value=0.5)]

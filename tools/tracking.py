@@ -251,7 +251,7 @@ class Tracker:
             return
         with _database_lock(self._uri):  # K2: a fresh database is initialised by one process at a time
             client = load_mlflow().MlflowClient(self._uri)
-            run = self._find_run(client, _experiment_id(client, self._experiment, self._artifacts))
+            run = self._find_run(client, _experiment_id(client, self._experiment, artifacts=self._artifacts))
         self._run_id, self._start_time = run.info.run_id, run.info.start_time
         self._client = client
 
@@ -303,7 +303,7 @@ class Tracker:
             client.log_batch(run_id, metrics=part)
 
 
-def _experiment_id(client: Any, name: str, artifacts: str | None) -> str:
+def _experiment_id(client: Any, name: str, *, artifacts: str | None) -> str:
     found = client.get_experiment_by_name(name)
     if found is not None:
         return found.experiment_id

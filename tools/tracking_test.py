@@ -24,7 +24,7 @@ def _write(path: pathlib.Path, rows: Sequence[dict[str, float]]) -> pathlib.Path
     return path
 
 
-def _open(root: pathlib.Path, name: str = "tiny", uri: str | None = None) -> Tracker:
+def _open(root: pathlib.Path, *, name: str = "tiny", uri: str | None = None) -> Tracker:
     return Tracker.open(uri=uri, root=root, experiment="veritab", run_name=name)
 
 
@@ -94,8 +94,8 @@ def test_a_call_that_arrived_without_an_answer_is_not_repeated(root: pathlib.Pat
 def test_a_torn_line_and_values_that_are_no_numbers_are_passed_over(root: pathlib.Path) -> None:
     path = root / "tiny" / "metrics.jsonl"
     path.parent.mkdir()
-    lines = ('{"step": 1, "loss": 2.0, "note": "x", "bad": null}', '{"step": 2, "lo', '{"step": 3, "loss": NaN}', '{"step"')
-    path.write_text("\n".join(lines))
+    whole = '{"step": 1, "loss": 2.0, "note": "x", "bad": null}'
+    path.write_text("\n".join((whole, '{"step": 2, "lo', '{"step": 3, "loss": NaN}', '{"step"')))
     tracker = _open(root)
     tracker.replay(path)
     history = _client(root).get_metric_history(tracker.run_id, "loss")

@@ -28,7 +28,7 @@ class Fact:
         feature: what is compared.
         ours: a text whose {dotted.keys} are filled from the network's configuration.
         official: the same in TabPFN-3.
-        relation: whether ours is a simplification.
+        relation: whether ours is a simplification; one that comes out equal to the official one is the same.
     """
 
     feature: str
@@ -59,14 +59,14 @@ _COMMON = (
     Fact(
         feature="Column stage",
         ours="{cell.num_rounds} rounds, {cell.num_heads} heads, {cell.num_inducing} inducing points",
-        official="3 blocks, 8 heads, 128 inducing points",
+        official="3 rounds, 8 heads, 128 inducing points",
         relation=Relation.MINI,
     ),
     Fact(
         feature="Labels in the column stage (target-aware)",
         ours="{cell.target_aware}",
         official="yes, on context rows",
-        relation=Relation.SAME,
+        relation=Relation.MINI,
     ),
     Fact(
         feature="Row stage",
@@ -113,10 +113,16 @@ _CLASSIFICATION = (
         relation=Relation.MINI,
     ),
     Fact(
-        feature="Classification head",
-        ours="retrieval, {retrieval.num_heads} heads of width {retrieval.head_width}; log(clip(p, {retrieval.clip}))",
-        official="retrieval, 6 heads of width 64 (which is no class limit); log(max(p, 1e-5) + 3e-5)",
+        feature="Classification head (heads × width is no class limit)",
+        ours="retrieval, {retrieval.num_heads} heads of width {retrieval.head_width}",
+        official="retrieval, 6 heads of width 64",
         relation=Relation.MINI,
+    ),
+    Fact(
+        feature="Class logits",
+        ours="log(clip(p, {retrieval.clip})) over the classes that the context holds",
+        official="log(max(p, 1e-05) + 3e-05) over all classes",
+        relation=Relation.OTHER,
     ),
     Fact(
         feature="Classes that the context lacks",
@@ -187,7 +193,7 @@ def _filled(fact: Fact, network: Mapping[str, Any]) -> Fact:
     text = fact.ours
     for key in keys:
         text = text.replace("{" + key + "}", _shown(_at(network, key)))
-    return dataclasses.replace(fact, ours=text)
+    return dataclasses.replace(fact, ours=text, relation=Relation.SAME if text == fact.official else fact.relation)
 
 
 def _at(node: Any, key: str) -> Any:
@@ -201,4 +207,5 @@ def _at(node: Any, key: str) -> Any:
 def _shown(value: Any) -> str:
     if value is None:
         return "(not recorded)"
-    return {True: "yes, on context rows", False: "no"}[value] if isinstance(value, bool) else str(value)
+    words = {True: "yes, on context rows", False: "no", "rms": "RMSNorm", "layer": "LayerNorm"}
+    return words.get(value, str(value)) if isinstance(value, (bool, str)) else str(value)

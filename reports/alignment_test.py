@@ -25,10 +25,17 @@ def test_our_side_is_filled_from_the_configuration() -> None:
     ours = _ours("classification", CONFIG)
     assert ours["ICL stage"] == "7 blocks, 3 heads, width 96"
     assert ours["Labels in the column stage (target-aware)"] == "no"
+    assert ours["Normalisation"] == "pre-norm, RMSNorm"
+
+
+def test_what_comes_out_equal_is_called_the_same_and_a_missing_part_is_not() -> None:
+    found = {fact.feature: fact.relation for fact in alignment.aligned_facts("classification", CONFIG)}
+    assert found["Normalisation"] is Relation.SAME
+    assert found["Labels in the column stage (target-aware)"] is Relation.MINI
 
 
 def test_what_the_configuration_lacks_is_not_assumed() -> None:
-    assert "(not recorded)" in _ours("classification", CONFIG)["Classification head"]
+    assert "(not recorded)" in _ours("classification", CONFIG)["Class logits"]
     assert "(not recorded)" in _ours("regression", None)["Regression head"]
 
 
@@ -44,6 +51,6 @@ def test_every_simplification_that_the_course_names_has_a_row(kind: str) -> None
     text = " ".join(f"{fact.feature} {fact.official}" for fact in alignment.facts(kind))
     for word in ("icl_num_kv_heads_test", "QASSMax", "test → train"):
         assert word in text
-    needed = ("160 classes", "6 heads of width 64 (which is no class limit)") if kind == "classification" else ("5000",)
+    needed = ("160 classes", "6 heads of width 64", "is no class limit") if kind == "classification" else ("5000",)
     assert all(word in text for word in needed)
     assert any(fact.relation is Relation.MINI for fact in alignment.facts(kind))

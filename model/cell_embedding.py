@@ -14,11 +14,11 @@ from model.attention import Norm, make_norm
 
 NUMBER, ORDINAL, CATEGORY = 0, 1, 2  # values of NetworkInputs.column_kinds; negative: padding
 _VALUE_FREQUENCIES = (0.5, 1.0, 2.0, 4.0)
-_RANK_OCTAVES = 4
+_RANK_FREQUENCIES = (1.0, 2.0, 4.0, 8.0)
 _SOFT_CLIP = 5.0
 _SIGNATURE_WIDTH = 8
 _NUM_SIGNATURES = 256
-NUM_FEATURES = 2 + 3 + 3 + 1 + 2 * len(_VALUE_FREQUENCIES) + 2 * _RANK_OCTAVES + _SIGNATURE_WIDTH
+NUM_FEATURES = 2 + 3 + 3 + 1 + 2 * len(_VALUE_FREQUENCIES) + 2 * len(_RANK_FREQUENCIES) + _SIGNATURE_WIDTH
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,15 +83,19 @@ class CellFeatures(nn.Module):
         category = (column_kinds == CATEGORY)[:, None, :] & finite
         number = finite & ~category
         z, rank = z * number, rank * number
-        angles_z = [torch.pi * frequency * z for frequency in _VALUE_FREQUENCIES]
-        angles_rank = [torch.pi * 2.0**octave * rank for octave in range(_RANK_OCTAVES)]
-        waves = [wave(angle) * number for angle in angles_z + angles_rank for wave in (torch.sin, torch.cos)]
+        waves = _waves(z, number, frequencies=_VALUE_FREQUENCIES) + _waves(rank, number, frequencies=_RANK_FREQUENCIES)
         ordinal = (column_kinds == ORDINAL)[:, None, :].expand_as(x)
         flags = [x.isnan(), x == torch.inf, x == -torch.inf, category, ordinal]
         unseen = category & (share == 0)
         plain = torch.stack([z, rank, *waves, *flags, unseen, share * category], dim=-1)
         codes = torch.where(category, x, 0.0).floor().remainder(_NUM_SIGNATURES).long()
         return torch.cat([plain, self.signatures[codes] * category[..., None]], dim=-1)
+
+
+def _waves(x: Tensor, number: Tensor, *, frequencies: tuple[float, ...]) -> list[Tensor]:
+    """Sine and cosine of π·f·x where a number stands; amplitudes fall as 1/f, so that smooth effects are learned first."""
+    angles = [(torch.pi * frequency * x, frequency / frequencies[0]) for frequency in frequencies]
+    return [wave(angle) * number / relative for angle, relative in angles for wave in (torch.sin, torch.cos)]
 
 
 def _soft_clip(z: Tensor) -> Tensor:

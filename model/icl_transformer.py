@@ -36,7 +36,7 @@ class ICLConfig:
     """D, width of a row token."""
     num_blocks: int = 6
     """Transformer blocks."""
-    num_heads: int = 4
+    num_heads: int = 2
     """Attention heads per block."""
     feed_forward_factor: int = 2
     """Hidden width of the feed-forward layer over D."""

@@ -34,7 +34,7 @@ class CellConfig:
     """E, width of a cell."""
     num_rounds: int = 2
     """How often the column stage and the row stage alternate."""
-    num_heads: int = 2
+    num_heads: int = 1
     """Attention heads in both."""
     num_inducing: int = 16
     """Inducing points of the column stage."""

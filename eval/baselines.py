@@ -126,7 +126,7 @@ class Linear:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RandomForest:
-    """Breiman's forest as scikit-learn grows it by default, on raw columns with category codes and native NaN.
+    """Breiman's forest as scikit-learn grows it by default, on raw columns with category codes and gaps.
 
     Args:
         num_trees: trees.
@@ -167,7 +167,7 @@ class RandomForest:
 class Kernel:
     """Nadaraya–Watson on standardised columns: what a retrieval head does with features in place of learned states (1.2).
 
-    The Gaussian kernel's width is the candidate with the smallest leave-one-out loss on the context rows.
+    The Gaussian kernel's width is the candidate with the smallest leave-one-out NLL or CRPS on the context rows.
     """
 
     name: str = "kernel"

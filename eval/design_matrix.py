@@ -44,11 +44,17 @@ def standardised(evidence: Evidence) -> Design:
 
 
 def ordinal(evidence: Evidence) -> Design:
-    """For trees: every column as it is, categories as their codes; NaN stays, ±inf becomes an extreme context value."""
+    """For trees: numbers as they are with NaN, ±inf becoming an extreme context value.
+
+    Categories are their codes; a missing value and a level that the context lacks share the code −1.
+    """
     parts = []
     for position, kind in enumerate(evidence.column_kinds):
         if kind != ColumnKind.ABSENT:
             context, query = _column(evidence, position)
+            if kind == ColumnKind.CATEGORY:
+                query = np.where(np.isin(query, context), query, -1)
+                context = np.where(np.isnan(context), -1, context)
             parts.append(Design(context=context[:, None], query=query[:, None]))
     return _joined(parts, evidence)
 

@@ -46,11 +46,12 @@ def test_only_the_most_frequent_levels_get_columns() -> None:
     assert design.query.sum(axis=1).tolist() == [1, 0]
 
 
-def test_trees_get_codes_and_missing_values_as_they_are() -> None:
+def test_trees_get_numbers_with_gaps_and_one_code_for_missing_and_unknown_levels() -> None:
     kinds = [ColumnKind.CATEGORY, ColumnKind.NUMBER, ColumnKind.ABSENT]
-    design = design_matrix.ordinal(_evidence([[3, np.nan, 0], [1, np.inf, 0], [0, 2, 0]], [[4, -np.inf, 0]], kinds=kinds))
-    assert np.array_equal(design.context, [[3, np.nan], [1, 2], [0, 2]], equal_nan=True)
-    assert design.query.tolist() == [[4, 2]]
+    query = [[4, -np.inf, 0], [np.nan, np.nan, 0], [3, 1, 0]]
+    design = design_matrix.ordinal(_evidence([[3, np.nan, 0], [1, np.inf, 0], [np.nan, 2, 0]], query, kinds=kinds))
+    assert np.array_equal(design.context, [[3, np.nan], [1, 2], [-1, 2]], equal_nan=True)
+    assert np.array_equal(design.query, [[-1, 2], [-1, np.nan], [3, 1]], equal_nan=True)
 
 
 def test_a_table_of_padding_alone_has_one_empty_column() -> None:

@@ -32,7 +32,7 @@ def chosen_width(context: np.ndarray, *, values: np.ndarray, kind: TaskKind) -> 
     Args:
         context: [N, P].
         values: [N, V] one-hot classes or one target.
-        kind: the loss: NLL for classes, squared error for regression.
+        kind: the loss, a proper score either way: NLL for classes, CRPS of the weighted targets for regression.
 
     Returns:
         The width; 1 where all rows coincide or there are fewer than two.
@@ -51,10 +51,21 @@ def chosen_width(context: np.ndarray, *, values: np.ndarray, kind: TaskKind) -> 
 
 
 def _left_out_loss(distances: np.ndarray, *, values: np.ndarray, kind: TaskKind, width: float) -> float:
-    predicted = _softmax(-distances / (2 * width**2)) @ values
+    weights = _softmax(-distances / (2 * width**2))
     if kind is TaskKind.CLASSIFICATION:
-        return float(-np.log(np.maximum((predicted * values).sum(axis=1), _FLOOR)).mean())
-    return float(((predicted - values) ** 2).mean())
+        return float(-np.log(np.maximum((weights @ values * values).sum(axis=1), _FLOOR)).mean())
+    return weighted_crps(values[:, 0], weights=weights, answers=values[:, 0])
+
+
+def weighted_crps(values: np.ndarray, *, weights: np.ndarray, answers: np.ndarray) -> float:
+    """Mean over rows of ∫ (F(z) − 1[z ≥ answer])² dz within the values' range; F steps by `weights` [M, N] at `values` [N].
+
+    Exact for answers that are among the values (Gneiting & Raftery 2007, equation 20).
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    steps = np.cumsum(weights[:, order], axis=1)[:, :-1] - (ordered[:-1] >= answers[:, None])
+    return float((steps**2 @ np.diff(ordered)).mean())
 
 
 def weighted_quantiles(values: np.ndarray, *, weights: np.ndarray, levels: np.ndarray) -> np.ndarray:

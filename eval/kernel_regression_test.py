@@ -26,12 +26,25 @@ def test_weights_far_from_all_rows_stay_a_distribution() -> None:
     assert np.isfinite(weights).all() and weights.sum() == pytest.approx(1)
 
 
+def _energy_form(values: np.ndarray, weights: np.ndarray, *, answer: float) -> float:
+    """CRPS as E|X − y| − ½ E|X − X'|, whatever the answer."""
+    spread = weights @ np.abs(values[:, None] - values) @ weights
+    return float(weights @ np.abs(values - answer) - spread / 2)
+
+
+def test_crps_of_weighted_values_has_two_equal_forms() -> None:
+    generator = np.random.default_rng(4)
+    values, weights = generator.normal(size=12), generator.dirichlet(np.ones(12), 12)
+    expected = [_energy_form(values, row, answer=value) for row, value in zip(weights, values, strict=True)]
+    assert kernel_regression.weighted_crps(values, weights=weights, answers=values) == pytest.approx(np.mean(expected))
+
+
 @pytest.mark.parametrize("kind", list(TaskKind))
 def test_the_width_is_the_best_when_each_row_is_left_out(kind: TaskKind) -> None:
     generator = np.random.default_rng(2)
     context = generator.normal(size=(30, 2))
     labels = (context[:, 0] > 0).astype(int)
-    values = np.eye(2)[labels] if kind is TaskKind.CLASSIFICATION else context[:, :1] ** 2
+    values = np.eye(2)[labels] if kind is TaskKind.CLASSIFICATION else np.sin(3 * context[:, :1])
     apart = np.sqrt(kernel_regression.squared_distances(context, context)[np.triu_indices(30, 1)])
     widths = [relative * float(np.median(apart)) for relative in kernel_regression.RELATIVE_WIDTHS]
     losses = []
@@ -40,9 +53,10 @@ def test_the_width_is_the_best_when_each_row_is_left_out(kind: TaskKind) -> None
         for row in range(30):
             rest = np.arange(30) != row
             weights = kernel_regression.gaussian_weights(context[row : row + 1], context[rest], width=width)
-            predicted = (weights @ values[rest])[0]
-            chosen = max(predicted[labels[row]], 1e-6) if kind is TaskKind.CLASSIFICATION else 0.0
-            loss += -np.log(chosen) if chosen else float((predicted[0] - values[row, 0]) ** 2)
+            if kind is TaskKind.CLASSIFICATION:
+                loss -= np.log(max((weights @ values[rest])[0, labels[row]], 1e-6))
+            else:
+                loss += _energy_form(values[rest, 0], weights[0], answer=values[row, 0])
         losses.append(loss)
     found = kernel_regression.chosen_width(context, values=values, kind=kind)
     assert found == pytest.approx(widths[int(np.argmin(losses))], rel=1e-3)

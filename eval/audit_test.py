@@ -42,74 +42,105 @@ class _Result:
     err: str
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Session:
+    """Checkpoints, where verdicts were written, and the result of every command line by name."""
+
+    run: pathlib.Path
+    untrained: pathlib.Path
+    written: pathlib.Path
+    results: dict[str, _Result]
+
+
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A run folder with one step of each kind."""
-    folder = tmp_path_factory.mktemp("run")
+def session(tmp_path_factory: pytest.TempPathFactory) -> _Session:
+    """All command lines of this file, run in one process."""
+    run, written = tmp_path_factory.mktemp("run"), tmp_path_factory.mktemp("written")
     for kind in TaskKind:
-        save_checkpoint(folder / kind.value / "checkpoints", step=3, network=rerandomised_network(kind))
-    return folder
-
-
-def _audit(*commands: list[object]) -> list[_Result]:
-    lines = json.dumps([[str(word) for word in command] for command in commands])
-    done = subprocess.run([sys.executable, "-c", _DRIVER, lines], capture_output=True, text=True, check=True)
-    return [_Result(status=status, out=out, err=err) for status, out, err in json.loads(done.stdout)]
-
-
-def test_a_legal_run_exits_0_and_writes_its_verdicts(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """5.G: one audit.json for one checkpoint, one per kind for a run."""
+        save_checkpoint(run / kind.value / "checkpoints", step=3, network=rerandomised_network(kind))
+    other = tmp_path_factory.mktemp("other")
+    untrained = save_checkpoint(other, step=0, network=small_network(TaskKind.CLASSIFICATION))
+    damaged = save_checkpoint(other, step=1, network=small_network(TaskKind.REGRESSION))
+    (damaged / "weights.safetensors").write_bytes(b"")
     step = run / "regression" / "checkpoints" / "step-00000003"
-    both, one = _audit([run, "--json", tmp_path / "both.json"], [step, "--json", tmp_path / "one.json"])
+    commands: dict[str, list[object]] = {
+        "run": [run, "--json", written / "run.json"],
+        "step": [step, "--json", written / "step.json"],
+        **{name: [run, "--mutant", name] for name in _PROMISED},
+        "list": ["--list-mutants"],
+        "untrained": [untrained, "--json", written / "untrained.json"],
+        "broken untrained": [untrained, "--mutant", "causal_mask"],
+        "absent": [run / "absent"],
+        "damaged": [damaged],
+        "not writable": [step, "--json", step / "config.json" / "x"],
+        "no checkpoint": [],
+        "unknown mutant": [run, "--mutant", "causal_msak"],
+        "unknown flag": [run, "--colour", "red"],
+        "mutant of the other kind": [step, "--mutant", "p_as_logits"],
+    }
+    lines = json.dumps([[str(word) for word in command] for command in commands.values()])
+    done = subprocess.run([sys.executable, "-c", _DRIVER, lines], capture_output=True, text=True, check=True)
+    found = [_Result(status=status, out=out, err=err) for status, out, err in json.loads(done.stdout)]
+    results = dict(zip(commands, found, strict=True))
+    return _Session(run=run, untrained=untrained, written=written, results=results)
+
+
+def test_a_legal_run_exits_0_and_writes_its_verdicts(session: _Session) -> None:
+    """5.G: one audit.json for one checkpoint, one per kind for a run."""
+    both, one = session.results["run"], session.results["step"]
     assert (both.status, one.status) == (0, 0), both.err + one.err
     assert "every audit passed" in both.out and "leakage" in both.out
-    verdicts = json.loads((tmp_path / "both.json").read_bytes())
+    verdicts = json.loads((session.written / "run.json").read_bytes())
     assert set(verdicts) == {"classification", "regression"} and all(v["passed"] for v in verdicts.values())
-    verdict = json.loads((tmp_path / "one.json").read_bytes())
+    verdict = json.loads((session.written / "step.json").read_bytes())
     assert verdict == verdicts["regression"]
+    step = session.run / "regression" / "checkpoints" / "step-00000003"
     assert verdict["subject"]["weights_sha256"] == load_checkpoint(step).weights_sha256
 
 
-def test_each_promised_mutant_exits_1_and_names_audit_and_stage(run: pathlib.Path) -> None:
+@pytest.mark.parametrize("name", _PROMISED)
+def test_each_promised_mutant_exits_1_and_names_audit_and_stage(name: str, session: _Session) -> None:
     """5.E, 5.F: on the checkpoints of a run."""
-    for name, result in zip(_PROMISED, _audit(*([run, "--mutant", name] for name in _PROMISED)), strict=True):
-        assert result.status == ExitCode.AUDIT_FAILED, result.err
-        rows = [line for line in result.out.splitlines() if "FAIL" in line]
-        assert any(MUTANTS[name].audit in row and MUTANTS[name].stage in row for row in rows), result.out
-        assert f"broken by {name}" in result.out
+    result = session.results[name]
+    assert result.status == ExitCode.AUDIT_FAILED, result.err
+    rows = [line for line in result.out.splitlines() if "FAIL" in line]
+    assert any(MUTANTS[name].audit in row and MUTANTS[name].stage in row for row in rows), result.out
+    assert f"broken by {name}" in result.out and "at least one audit failed" in result.out
 
 
-def test_the_mutants_are_listed_by_their_whole_names() -> None:
+def test_the_mutants_are_listed_by_their_whole_names(session: _Session) -> None:
     """5.E: names can be copied from the list."""
-    (listed,) = _audit(["--list-mutants"])
+    listed = session.results["list"]
     assert listed.status == 0
     assert all(name in listed.out for name in MUTANTS)
 
 
-def test_an_untrained_checkpoint_is_judged_by_its_wiring_and_never_verified(tmp_path: pathlib.Path) -> None:
+def test_an_untrained_checkpoint_is_judged_by_its_wiring_and_never_verified(session: _Session) -> None:
     """5.G: its zero weights are re-drawn, so the verdict names other weights."""
-    step = save_checkpoint(tmp_path, step=0, network=small_network(TaskKind.CLASSIFICATION))
-    clean, broken = _audit([step, "--json", tmp_path / "a.json"], [step, "--mutant", "causal_mask"])
+    clean, broken = session.results["untrained"], session.results["broken untrained"]
     assert (clean.status, broken.status) == (0, 1)
     assert "untrained" in clean.out
-    verdict = json.loads((tmp_path / "a.json").read_bytes())
-    assert verdict["subject"]["weights_sha256"] != load_checkpoint(step).weights_sha256
+    verdict = json.loads((session.written / "untrained.json").read_bytes())
+    assert verdict["subject"]["weights_sha256"] != load_checkpoint(session.untrained).weights_sha256
 
 
-def test_bad_input_is_one_line_with_its_own_status(run: pathlib.Path, tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("absent", ExitCode.NOT_FOUND, ("absent", "give a step folder")),
+        ("damaged", ExitCode.CHECKPOINT_CORRUPT, ("weights.safetensors", "restore")),
+        ("not writable", ExitCode.NOT_WRITABLE, ("--json", "config.json")),
+        ("no checkpoint", ExitCode.BAD_FLAG, ("CHECKPOINT is missing",)),
+        ("unknown mutant", ExitCode.BAD_FLAG, ("causal_msak", "did you mean causal_mask")),
+        ("unknown flag", ExitCode.BAD_FLAG, ("--colour",)),
+        ("mutant of the other kind", ExitCode.BAD_FLAG, ("p_as_logits", "give a classification checkpoint")),
+    ],
+)
+def test_bad_input_is_one_line_with_its_own_status(
+    name: str, code: ExitCode, words: tuple[str, ...], session: _Session
+) -> None:
     """Each names thing, value and mend."""
-    damaged = save_checkpoint(tmp_path, step=1, network=small_network(TaskKind.REGRESSION))
-    (damaged / "weights.safetensors").write_bytes(b"")
-    step = run / "regression" / "checkpoints" / "step-00000003"
-    cases = {
-        ExitCode.NOT_FOUND: ([tmp_path / "absent"], "absent"),
-        ExitCode.CHECKPOINT_CORRUPT: ([damaged], "weights.safetensors"),
-        ExitCode.NOT_WRITABLE: ([step, "--json", step / "config.json" / "x"], "x"),
-    }
-    unknown = ([run, "--mutant", "causal_msak"], "causal_mask"), ([run, "--colour", "red"], "--colour")
-    flags = [([], "CHECKPOINT"), *unknown]
-    wanted = [*((code, *case) for code, case in cases.items()), *((ExitCode.BAD_FLAG, *case) for case in flags)]
-    wanted.append((ExitCode.BAD_FLAG, [step, "--mutant", "p_as_logits"], "classification"))
-    for (code, command, word), result in zip(wanted, _audit(*(case[1] for case in wanted)), strict=True):
-        assert result.status == code, (command, result)
-        assert word in result.err and result.err.count("\n") == 1 and result.err.startswith("error: "), result.err
+    result = session.results[name]
+    assert result.status == code, result
+    assert result.err.startswith("error: ") and result.err.count("\n") == 1, result.err
+    assert all(word in result.err for word in words), result.err

@@ -92,9 +92,11 @@ def test_an_untrained_network_is_called_blind_not_legal(kind: TaskKind) -> None:
 
 
 def test_a_failed_verdict_is_json_too() -> None:
-    """Infinite figures and the stage's name."""
-    subject = mutated("label_as_feature", Subject(network=small_network(TaskKind.CLASSIFICATION)))
-    verdict = audit_subject(subject, weights_sha256="")
+    """JSON has no infinity: a field that must not exist is infinitely wrong."""
+    network = small_network(TaskKind.CLASSIFICATION)
+    gate = mutated("label_at_query", Subject(network=network)).gate
+    verdict = audit_subject(Subject(network=network, gate=gate), weights_sha256="")
     json.dumps(verdict, allow_nan=False)
-    assert not verdict["passed"]
-    assert verdict["audits"][0]["stage"] == Stage.COLLATE.value
+    leakage = verdict["audits"][0]
+    assert not verdict["passed"] and leakage["stage"] == Stage.COLLATE.value
+    assert leakage["figures"]["largest_move"] == 1e308

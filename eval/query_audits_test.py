@@ -39,6 +39,23 @@ def test_replaced_queries_move_nothing_at_all(kind: TaskKind) -> None:
     assert result.figures["estimator_one_at_a_time"] < 1e-9
 
 
+@pytest.mark.parametrize("occasion", ["a missing row", "one query", "two queries", "many queries"])
+def test_each_change_of_the_other_queries_is_made(occasion: str) -> None:
+    """5.C: replaced, dropped, added: here predictions move on one occasion only."""
+
+    def moody(episodes: list[Episode]) -> TaskBatch:
+        batch = collate(episodes)
+        count = batch.x_query.shape[1]
+        missing = bool(np.isnan(batch.x_query).all(2).any())
+        moods = {"a missing row": missing, "one query": count == 1, "two queries": count == 2}
+        if moods.get(occasion, count > 9):
+            batch.x_query[:, :, 0] = np.float32(0.5)
+        return batch
+
+    result = query_set(Case.of(Subject(network=rerandomised_network(TaskKind.CLASSIFICATION), collate=moody)))
+    assert (result.passed, result.stage) == (False, Stage.COLLATE), result.message
+
+
 def test_an_estimator_that_looks_at_all_queries_is_caught() -> None:
     """5.9, 5.F: here the number of queries scales every answer."""
 

@@ -1,8 +1,8 @@
 """Baselines that every model is compared with: majority, kNN, linear, random forest, an untrained kernel.
 
-Each reads one table's `Evidence` and answers for all query rows; imputation, scaling and one-hot columns are fitted on its
-context rows (`design_matrix`). Shapes: N context rows, M query rows, K classes. Every classifier returns [M, K] by class
-id with 0 for a class that the context lacks; a context of a single class is answered with certainty.
+Each reads one table's `Evidence` and answers for all query rows; imputation, scaling and one-hot columns are fitted on
+its context rows (`design_matrix`). Shapes: N context rows, M query rows, K classes. Every classifier returns [M, K] by
+class id with 0 for a class that the context lacks; a context of a single class is answered with certainty.
 
 No baseline is made weak on purpose: votes (kNN, forest) are smoothed by one pseudo-vote spread as the context's class
 frequencies, since a raw share of 0 would cost the whole NLL floor, and every forecast is a full distribution.
@@ -165,7 +165,7 @@ class RandomForest:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """Nadaraya–Watson on standardised columns: what a retrieval head does with features in place of learned states (1.2).
+    """Nadaraya–Watson on standardised columns: a retrieval head with features in place of learned states (1.2).
 
     The Gaussian kernel's width is the candidate with the smallest leave-one-out NLL or CRPS on the context rows.
     """
@@ -181,7 +181,8 @@ class Kernel:
         """Weighted mean and weighted empirical quantiles of the context targets."""
         y = evidence.y_context.astype(np.float64)
         weights = self._weights(evidence, y[:, None])
-        return Forecast(mean=weights @ y, quantiles=kernel_regression.weighted_quantiles(y, weights=weights, levels=TAUS))
+        quantiles = kernel_regression.weighted_quantiles(y, weights=weights, levels=TAUS)
+        return Forecast(mean=weights @ y, quantiles=quantiles)
 
     def _weights(self, evidence: Evidence, values: np.ndarray) -> np.ndarray:
         design = design_matrix.standardised(evidence)

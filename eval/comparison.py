@@ -1,7 +1,7 @@
 """Fair comparisons: every predictor on the same episodes, paired, with intervals clustered by table (6.12).
 
-The same context rows, query rows and answers go to every predictor; each gets its own copy of the evidence, so that none
-can change what the next one reads, and no view leads back to the answers.
+The same context rows, query rows and answers go to every predictor; each gets its own copy of the evidence, so that
+none can change what the next one reads, and no view leads back to the answers.
 """
 
 import dataclasses
@@ -168,6 +168,7 @@ def _table_means(rows: Sequence[ResultRow], metric: str) -> dict[tuple[str, str]
 
 def _scores(episode: Episode, predictor: Predictor, *, unit: Unit, table: str) -> dict[str, float]:
     evidence, answers = _private(episode.evidence()), episode.answers()
+    known = episode.evidence().y_context
     start = time.perf_counter()
     classifies = evidence.kind is TaskKind.CLASSIFICATION
     call: Callable[[Evidence], Any] = predictor.classify if classifies else predictor.forecast
@@ -175,16 +176,18 @@ def _scores(episode: Episode, predictor: Predictor, *, unit: Unit, table: str) -
     seconds = time.perf_counter() - start
     try:
         if classifies:
-            found = _classification(answer, answers, known=episode.evidence().y_context, num_classes=evidence.num_classes)
+            found = _classification(answer, answers, known=known, num_classes=evidence.num_classes)
         else:
-            found = _regression(answer, answers, known=episode.evidence().y_context, unit=unit)
+            found = _regression(answer, answers, known=known, unit=unit)
     except ValueError as error:
         mend = "mend the model before comparing it"
         raise Failure(ExitCode.DIVERGED, f"answer of {predictor.name} on table {table}: {error}; {mend}") from error
     return found | {"seconds": seconds}
 
 
-def _classification(answer: np.ndarray, answers: np.ndarray, *, known: np.ndarray, num_classes: int) -> dict[str, float]:
+def _classification(
+    answer: np.ndarray, answers: np.ndarray, *, known: np.ndarray, num_classes: int
+) -> dict[str, float]:
     if answer.shape != (len(answers), num_classes):
         raise ValueError(f"probabilities {answer.shape} are not {(len(answers), num_classes)}")
     fair = np.isin(answers, known)

@@ -1,4 +1,4 @@
-"""Numbers that scikit-learn can read from one table's evidence: imputed, scaled and one-hot, fitted on context rows alone.
+"""What scikit-learn can read of one table's evidence: imputed, scaled and one-hot, fitted on context rows alone.
 
 Shapes: N context rows, M query rows, C features, P columns of the design.
 """

@@ -1,7 +1,7 @@
 """Nadaraya–Watson regression: weights, the choice of width, weighted quantiles. Numpy only.
 
-A retrieval head with identity projections is this estimator with the dot-product kernel (1.2): softmax over context rows of
-q·k/√d, times the context's values. On rows of equal norm the Gaussian kernel with width d^¼ is the same softmax.
+A retrieval head with identity projections is this estimator with the dot-product kernel (1.2): softmax over context
+rows of q·k/√d, times the context's values. On rows of equal norm the Gaussian kernel of width d^¼ is the same softmax.
 
 Shapes: M query rows, N context rows, P columns, V values per row (one-hot classes, or one number).
 """
@@ -58,8 +58,9 @@ def _left_out_loss(distances: np.ndarray, *, values: np.ndarray, kind: TaskKind,
 
 
 def weighted_crps(values: np.ndarray, *, weights: np.ndarray, answers: np.ndarray) -> float:
-    """Mean over rows of ∫ (F(z) − 1[z ≥ answer])² dz within the values' range; F steps by `weights` [M, N] at `values` [N].
+    """Mean over rows of ∫ (F(z) − 1[z ≥ answer])² dz within the values' range.
 
+    F steps by `weights` [M, N] at `values` [N]; `answers` [M].
     Exact for answers that are among the values (Gneiting & Raftery 2007, equation 20).
     """
     order = np.argsort(values, kind="stable")

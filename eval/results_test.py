@@ -95,7 +95,8 @@ def test_a_required_audit_that_is_missing_or_failed_unverifies(name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "change", [{"passed": False}, {"passed": "true"}, {"passed": 1}, {"audits": []}, {"audits": None}, {"subject": None}]
+    "change",
+    [{"passed": False}, {"passed": "true"}, {"passed": 1}, {"audits": []}, {"audits": None}, {"subject": None}],
 )
 def test_an_audit_that_did_not_pass_or_is_malformed_unverifies(change: dict[str, Any]) -> None:
     """5.G: whatever is not a pass is none."""

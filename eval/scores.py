@@ -1,9 +1,9 @@
 """Scores of one episode: AUC, accuracy, NLL and ECE for classes; RMSE, R², CRPS and intervals for numbers.
 
 Shapes: M query rows, K classes. Symbols and sources are given at each function; scikit-learn is the yardstick of the
-tests. A score that the answers leave undefined (AUC with one class, R² of a constant) is NaN: such a NaN depends on the
-answers alone, hence is the same for every model, and `comparison` drops and counts it. Malformed predictions are never a
-NaN: they raise.
+tests. A score that the answers leave undefined (AUC with one class, R² of a constant) is NaN: such a NaN depends on
+the answers alone, hence is the same for every model, and `comparison` drops and counts it. Malformed predictions are
+never a NaN: they raise.
 """
 
 import dataclasses
@@ -44,11 +44,11 @@ def classification_scores(probabilities: np.ndarray, answers: np.ndarray) -> dic
         answers: [M] class ids 0..K-1.
 
     Returns:
-        `auc_ovr`: macro mean over the classes present in `answers` of AUC(class against the rest). `auc_ovo`: macro mean
-        over pairs of present classes of the mean of both directions (Hand & Till 2001). Neither renormalises over the
-        present classes, so ties stay ties. Where K is 2 both are the AUC of column 1. NaN when fewer than two classes
-        are present. `accuracy` of the largest column. `nll`: mean −log p(answer) after `NLL_FLOOR`. `ece`: expected
-        calibration error (Guo et al. 2017, equation 3) with `NUM_ECE_BINS` bins of the top label.
+        `auc_ovr`: macro mean over the classes present in `answers` of AUC(class against the rest). `auc_ovo`: macro
+        mean over pairs of present classes of the mean of both directions (Hand & Till 2001). Neither renormalises over
+        the present classes, so ties stay ties. Where K is 2 both are the AUC of column 1. NaN when fewer than two
+        classes are present. `accuracy` of the largest column. `nll`: mean −log p(answer) after `NLL_FLOOR`. `ece`:
+        expected calibration error (Guo et al. 2017, equation 3) with `NUM_ECE_BINS` bins of the top label.
 
     Raises:
         ValueError: shapes that do not fit, values that are not finite or negative, rows that do not sum to 1 (such as

@@ -4,10 +4,10 @@ A folder of tables holds `manifest.json`, a list of objects, and the files that 
 
     [{"name": "heart", "task": "cls", "file": "data/heart.csv.gz", "cat": ["sex"], "group": "core", "sha256": "..."}]
 
-`task` is `cls` or `reg`; `cat` lists the columns of categories (default none); `group` and `sha256` (of the CSV, before any
-compression) are optional, other keys are ignored. A file is a CSV, or a gzipped one named `.gz`, with a header and the
-answers in the column `target`; an empty cell is a missing value and nothing else is. Columns outside `cat` are numbers (booleans become 0 and 1). Levels and class ids are
-never taken from here: `split` takes them from the context rows.
+`task` is `cls` or `reg`; `cat` lists the columns of categories (default none); `group` and `sha256` (of the CSV, before
+any compression) are optional, other keys are ignored. A file is a CSV, or a gzipped one named `.gz`, with a header and
+the answers in the column `target`; an empty cell is a missing value and nothing else is. Columns outside `cat` are
+numbers (booleans become 0 and 1). Levels and class ids are not taken from here: `split` takes them from context rows.
 """
 
 import dataclasses
@@ -85,7 +85,7 @@ def load_folder(folder: pathlib.Path, *, kind: TaskKind | None = None, group: st
 
     Raises:
         Failure: NOT_FOUND (folder, manifest, file), TABLE_FILE (manifest or file that cannot be read or do not agree),
-            BAD_NAME, and what `check_table` raises. One bad table refuses the folder: nothing is scored on a part of it.
+            BAD_NAME, and what `check_table` raises. One bad table refuses the folder: no part of it is scored.
     """
     entries = _read_manifest(folder)
     names = [entry["name"] for entry in entries]
@@ -94,8 +94,8 @@ def load_folder(folder: pathlib.Path, *, kind: TaskKind | None = None, group: st
         if names.count(name) > 1 or name == SYNTHETIC:
             why = "reserved for held-out tasks" if name == SYNTHETIC else "given twice"
             raise Failure(ExitCode.BAD_NAME, f"table name {name!r} in {folder / MANIFEST} is {why}: rename the table")
-    wanted = [entry for entry in entries if kind in (None, _TASKS[entry["task"]]) and group in (None, entry.get("group"))]
-    tables = [_read_table(folder, entry) for entry in wanted]
+    of_kind = [entry for entry in entries if kind in (None, _TASKS[entry["task"]])]
+    tables = [_read_table(folder, entry) for entry in of_kind if group in (None, entry.get("group"))]
     for table in tables:
         check_table(table)
     return tables
@@ -106,8 +106,8 @@ def _read_manifest(folder: pathlib.Path) -> list[dict[str, Any]]:
     try:
         entries = json.loads(path.read_bytes())
     except OSError as error:
-        mend = "give a folder that holds one, with the tables that it lists"
-        raise Failure(ExitCode.NOT_FOUND, f"table manifest {path} cannot be opened ({error.strerror}): {mend}") from error
+        why = f"cannot be opened ({error.strerror}): give a folder that holds one, with the tables that it lists"
+        raise Failure(ExitCode.NOT_FOUND, f"table manifest {path} {why}") from error
     except ValueError as error:
         raise Failure(ExitCode.TABLE_FILE, f"table manifest {path} is not JSON ({error}): mend it there") from error
     if not isinstance(entries, list):
@@ -135,7 +135,8 @@ def _read_table(folder: pathlib.Path, entry: dict[str, Any]) -> Table:
     if not path.resolve().is_relative_to(folder.resolve()):
         raise Failure(ExitCode.TABLE_FILE, f"table {entry['name']} has file {entry['file']!r}: keep it inside {folder}")
     if not path.is_file():
-        raise Failure(ExitCode.NOT_FOUND, f"file {path} of table {entry['name']} is missing: restore it or drop the entry")
+        mend = f"restore it, or drop the table from {MANIFEST}"
+        raise Failure(ExitCode.NOT_FOUND, f"file {path} of table {entry['name']} is missing: {mend}")
     text = {name: "str" for name in categories}
     if kind is TaskKind.CLASSIFICATION:
         text[TARGET] = "str"
@@ -170,9 +171,11 @@ def check_table(table: Table) -> None:
     """
     rows, columns = table.frame.shape
     if rows < 4 or columns == 0:
-        raise Failure(ExitCode.TABLE_EMPTY, f"table {table.name} has {rows} rows and {columns} features: 4 and 1 are needed")
+        found = f"{rows} rows and {columns} features"
+        raise Failure(ExitCode.TABLE_EMPTY, f"table {table.name} has {found}: at least 4 and 1 are needed")
     for position, name in enumerate(table.frame):
-        values = _numbers(table, position) if table.kinds[position] == ColumnKind.NUMBER else table.frame.iloc[:, position]
+        is_number = table.kinds[position] == ColumnKind.NUMBER
+        values = _numbers(table, position) if is_number else table.frame.iloc[:, position]
         if pd.isna(values).all():
             raise Failure(ExitCode.TABLE_EMPTY_COLUMN, f"column {name!r} of table {table.name} has no value: drop it")
     labels = _labels(table)
@@ -195,8 +198,8 @@ def check_limits(table: Table, *, max_classes: int, max_features: int) -> None:
         counts["classes"] = (len(np.unique(_labels(table))), max_classes)
     for what, (found, limit) in counts.items():
         if found > limit:
-            mend = f"drop or merge {what}, or use a model with a higher limit"
-            raise Failure(ExitCode.OVER_LIMIT, f"table {table.name} has {found} {what}, the model takes {limit}: {mend}")
+            why = f"{found} {what}, the model takes {limit}: drop or merge {what}, or use a model with a higher limit"
+            raise Failure(ExitCode.OVER_LIMIT, f"table {table.name} has {why}")
 
 
 def split(table: Table, *, seed: int, max_context: int = 1000, max_query: int = 1000) -> Episode:
@@ -223,7 +226,8 @@ def split(table: Table, *, seed: int, max_context: int = 1000, max_query: int = 
     if table.kind is TaskKind.CLASSIFICATION:
         classes = np.unique(labels[context])
         if len(classes) < 2:
-            raise Failure(ExitCode.TABLE_ONE_CLASS, f"context of table {table.name}, seed {seed}, has one class: add rows")
+            message = f"context of table {table.name}, seed {seed}, has one class: add rows of the others"
+            raise Failure(ExitCode.TABLE_ONE_CLASS, message)
         known = np.isin(labels[query], classes)
         parameters |= {"dropped_queries": int((~known).sum()), "classes": [str(name) for name in classes]}
         query, num_classes = query[known], len(classes)
@@ -301,7 +305,8 @@ def _labels(table: Table) -> np.ndarray:
         bad = ~(np.abs(labels) <= np.finfo(np.float32).max)
         mend = "regression needs a finite number in every row (for text labels set the task to classification)"
     if len(labels) != len(table.frame):
-        raise Failure(ExitCode.TABLE_LABELS, f"table {table.name} has {len(labels)} labels: {len(table.frame)} rows need one")
+        counts = f"{len(labels)} labels: each of its {len(table.frame)} rows needs one"
+        raise Failure(ExitCode.TABLE_LABELS, f"table {table.name} has {counts}")
     if bad.any():
         row = int(bad.argmax())
         value = "missing" if pd.isna(target.iloc[row]) else f"{target.iloc[row]!s:.40}"

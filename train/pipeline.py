@@ -46,13 +46,14 @@ def run_pipeline(run: RunFolder, render: Callable[[pathlib.Path], pathlib.Path])
     status = "FAILED"
     try:
         tracker.log_params(flat({"config": run.config_json()}))
+        real = {kind: _tables(run, kind) for kind in TaskKind}  # first: a table that cannot be read stops nothing later
         jobs = {kind: _job(run, kind) for kind in TaskKind}
         _make_models(run, jobs, tracker)
         with run.stage("audit"):
             trained = {kind: _audited(run, job) for kind, job in jobs.items()}
         with run.stage("score"):
-            for model in trained.values():
-                _score(run, model)
+            for kind, model in trained.items():
+                _score(run, model, real[kind])
         with run.stage("report"):
             files.write_json(run.summary_path, _summary(run, trained))
             render(run.path)
@@ -197,7 +198,15 @@ def _audited(run: RunFolder, job: TrainingJob) -> Trained:
     return Trained(job=job, checkpoint=loaded, network=network, status=status)
 
 
-def _score(run: RunFolder, model: Trained) -> None:
+def _tables(run: RunFolder, kind: TaskKind) -> list[tables.Table]:
+    """The real tables of one kind: what scikit-learn ships, and the folder that the user named."""
+    found = tables.load_sklearn_tables(kind)
+    if run.config.tables is not None:
+        found += tables.load_folder(run.tables_folder(), kind=kind)
+    return found
+
+
+def _score(run: RunFolder, model: Trained, real: list[tables.Table]) -> None:
     """Scores the model beside baselines on held-out synthetic tasks and real tables; writes results.arrow."""
     torch.set_num_threads(os.cpu_count() or 1)
     scoring, limits = run.config.scoring, model.job.network
@@ -214,11 +223,8 @@ def _score(run: RunFolder, model: Trained) -> None:
         unit=comparison.Unit.CONTEXT_DEVIATION,
         title=f"{model.kind} synthetic",
     )
-    candidates = tables.load_sklearn_tables(model.kind)
-    if run.config.tables is not None:
-        candidates += tables.load_folder(run.tables_folder(), kind=model.kind)
     selection = comparison.select(
-        candidates,
+        real,
         max_classes=limits.icl.max_classes,
         max_features=limits.max_features,
         seeds=range(scoring.num_seeds),

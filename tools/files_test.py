@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import resource
 import signal
@@ -17,9 +18,18 @@ from tools import files
 from tools.failure import ExitCode, Failure
 
 _CLAIM = """
-import pathlib, sys
+import pathlib, sys, time
 from tools.failure import run_program
-from tools.files import FolderLock
+from tools.files import FolderLock, LockHolder
+
+judge = LockHolder.is_dead
+
+def judge_slowly(holder):
+    verdict = judge(holder)
+    time.sleep(float(sys.argv[2]))
+    return verdict
+
+LockHolder.is_dead = judge_slowly
 
 def program(argv):
     with FolderLock(pathlib.Path(argv[0])):
@@ -31,9 +41,9 @@ run_program(program)
 """
 
 
-def _claimer(folder: pathlib.Path) -> subprocess.Popen[str]:
-    """Starts a process that holds `folder` until its standard input is closed."""
-    command, pipe = [sys.executable, "-c", _CLAIM, str(folder)], subprocess.PIPE
+def _claimer(folder: pathlib.Path, *, judges_seconds: float = 0) -> subprocess.Popen[str]:
+    """Starts a process that holds `folder` until its standard input is closed; it judges a found lock slowly."""
+    command, pipe = [sys.executable, "-c", _CLAIM, str(folder), str(judges_seconds)], subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
@@ -72,6 +82,17 @@ def test_a_written_file_is_whole_and_leaves_nothing_beside(tmp_path: pathlib.Pat
     files.write_bytes(tmp_path / "new" / "a", b"newer")
     assert (tmp_path / "new" / "a").read_bytes() == b"newer"
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["a"]
+
+
+def test_a_write_is_on_disk_before_its_name_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D1: fsync, rename, fsync of the folder."""
+    order = []
+    rename = pathlib.Path.replace
+    monkeypatch.setattr(files.os, "fsync", lambda descriptor: order.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    monkeypatch.setattr(pathlib.Path, "replace", lambda path, to: (order.append("rename"), rename(path, to)))
+    files.write_bytes(tmp_path / "a", b"x")
+    assert len(order) == 3 and order[1:] == ["rename", str(tmp_path)]
+    assert pathlib.Path(order[0]).parent == tmp_path
 
 
 def test_json_is_sorted_and_ends_with_a_line_break(tmp_path: pathlib.Path) -> None:
@@ -186,12 +207,12 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path: pathlib.Path) -> N
 
 def test_of_several_starts_beside_a_stale_lock_exactly_one_wins(tmp_path: pathlib.Path) -> None:
     """D6: paired starts; a stale lock must not let two in."""
-    for attempt in range(5):
+    for attempt in range(2):
         folder = tmp_path / str(attempt)
         folder.mkdir()
         dead = dataclasses.replace(files.LockHolder.me(), started="0")
         (folder / "lock").write_text(json.dumps(dataclasses.asdict(dead)))
-        running = [_claimer(folder) for _ in range(4)]
+        running = [_claimer(folder, judges_seconds=0.5) for _ in range(4)]
         deadline = time.monotonic() + 30
         while len(running) > 1 and time.monotonic() < deadline:
             for process in [process for process in running if process.poll() is not None]:

@@ -40,6 +40,10 @@ def test_a_name_in_a_module_is_not_taken_for_a_module() -> None:
     assert imports.first_party(names, modules={"priors.task", "priors.shards"}) == {"priors.task", "priors.shards"}
 
 
+def test_the_longest_module_name_is_meant() -> None:
+    assert imports.first_party({"a.b.c"}, modules={"a", "a.b"}) == {"a.b"}
+
+
 def test_third_party_is_what_is_neither_standard_nor_ours() -> None:
     names = {"json", "os.path", "numpy", "torch.nn", "priors.task"}
     assert imports.third_party(names, first={"priors"}) == {"numpy", "torch"}

@@ -18,7 +18,7 @@ from priors.generation import ShardConfig, ensure_shards, held_out_episodes
 from priors.shards import ShardSet
 from priors.task import TaskKind
 from tools import files, progress
-from tools.tracking import Tracker, flat
+from tools.tracking import Tracker
 from train.cluster import Workers
 from train.job import TrainingJob, read_best, read_records
 from train.presets import ModelConfig, PretrainConfig
@@ -45,7 +45,7 @@ def run_pipeline(run: RunFolder, render: Callable[[pathlib.Path], pathlib.Path])
     tracker = Tracker.open(uri=config.tracking_uri, root=run.root, experiment=EXPERIMENT, run_name=run.name)
     status = "FAILED"
     try:
-        tracker.log_params(flat({"config": run.config_json()}))
+        tracker.log_params({"config": run.config_json()})
         real = {kind: _tables(run, kind) for kind in TaskKind}  # first: a table that cannot be read stops nothing later
         jobs = {kind: _job(run, kind) for kind in TaskKind}
         _make_models(run, jobs, tracker)

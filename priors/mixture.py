@@ -105,7 +105,7 @@ class GroupShape:
 
 
 def draw_shape(config: PriorConfig, *, seed: int) -> GroupShape:
-    """Draws rows (uniform over the multiples of `row_step`) and features (between log-uniform and uniform) of a group."""
+    """Draws rows (uniform over multiples of `row_step`) and features (between log-uniform and uniform) of a group."""
     generator = np.random.default_rng(np.random.SeedSequence([seed, 1]))
     steps = np.arange(math.ceil(config.min_rows / config.row_step), config.max_rows // config.row_step + 1)
     spread = (config.max_features + 1) / config.min_features

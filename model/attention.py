@@ -58,6 +58,7 @@ def attention_weights(query: Tensor, key: Tensor, *, bias: Tensor | None = None,
     return torch.softmax(logits + bias.to(logits.dtype), dim=-1).masked_fill(blind, 0.0)
 
 
+# style: query, key and value are of equal standing
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | None = None) -> Tensor:
     """Attention output [..., L, D_h]; arguments as in `attention_weights`, `value` [..., S, D_h]."""
     if query.shape[:-1].numel() * key.shape[-2] > _EXPLICIT_LOGITS or query.is_cuda:
@@ -151,6 +152,7 @@ class FeedForward(nn.Module):
         return self.output(F.gelu(self.inner(x)))
 
 
+# style: three widths in the order in which the data meets them
 def mlp(width_in: int, width_hidden: int, width_out: int) -> nn.Sequential:
     """Linear → GELU → Linear, with biases: label encoders and output heads."""
     activation: Any = nn.GELU()

@@ -93,7 +93,7 @@ class CellFeatures(nn.Module):
 
 
 def _waves(x: Tensor, number: Tensor, *, frequencies: tuple[float, ...]) -> list[Tensor]:
-    """Sine and cosine of π·f·x where a number stands; amplitudes fall as 1/f, so that smooth effects are learned first."""
+    """Sine and cosine of π·f·x where a number stands; amplitudes fall as 1/f: smooth effects are learned first."""
     angles = [(torch.pi * frequency * x, frequency / frequencies[0]) for frequency in frequencies]
     return [wave(angle) * number / relative for angle, relative in angles for wave in (torch.sin, torch.cos)]
 

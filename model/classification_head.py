@@ -61,7 +61,7 @@ def check_labels(context_labels: Tensor, num_classes: int) -> None:
         raise Failure(ExitCode.OVER_LIMIT, f"a context label is {wrong:g} with {num_classes} classes: {mend}")
 
 
-def present_classes(context_labels: Tensor, num_classes: int, context_mask: Tensor | None = None) -> Tensor:
+def present_classes(context_labels: Tensor, num_classes: int, *, context_mask: Tensor | None = None) -> Tensor:
     """[B, K] bool: which classes the real rows of context_labels [B, N] hold."""
     onehot = F.one_hot(context_labels.long(), num_classes).bool()
     if context_mask is not None:

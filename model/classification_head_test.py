@@ -184,7 +184,8 @@ def test_present_classes_come_from_real_rows() -> None:
     labels = torch.tensor([[1, 2, 2, 0], [2, 2, 2, 2]])
     assert present_classes(labels, 4).tolist() == [[True, True, True, False], [False, False, True, False]]
     mask = torch.tensor([[True, True, False, False], [True, False, False, False]])
-    assert present_classes(labels, 4, mask).tolist() == [[False, True, True, False], [False, False, True, False]]
+    present = present_classes(labels, 4, context_mask=mask)
+    assert present.tolist() == [[False, True, True, False], [False, False, True, False]]
 
 
 def test_unseen_classes_have_probability_zero_by_structure() -> None:

@@ -72,7 +72,9 @@ class _ICLEstimator(base.BaseEstimator):
             raise Failure(ExitCode.BAD_FLAG, f"X has {len(raw)} columns and the context has {len(levels)}: {mend}")
         return np.stack([_coded(column, level) for column, level in zip(raw, levels, strict=True)], axis=1)
 
-    def _inputs(self, x_query: np.ndarray, order: np.ndarray, labels: np.ndarray, num_classes: int) -> NetworkInputs:
+    def _inputs(
+        self, x_query: np.ndarray, order: np.ndarray, labels: np.ndarray, *, num_classes: int
+    ) -> NetworkInputs:
         context = self._context
         parameter = next(self.network.parameters())
         x_context, x_query = (torch.from_numpy(part[None][..., order]).to(parameter) for part in (context.x, x_query))
@@ -119,7 +121,7 @@ class ICLClassifier(_ICLEstimator, base.ClassifierMixin):
         for _ in range(self.num_estimators):
             order = generator.permutation(queries.shape[1])
             slots = generator.permutation(num_classes).astype(np.float32)
-            inputs = self._inputs(queries, order, slots[self._context.y.astype(int)], num_classes)
+            inputs = self._inputs(queries, order, slots[self._context.y.astype(int)], num_classes=num_classes)
             total += self.network(inputs).probabilities()[0].double().cpu().numpy()[:, slots.astype(int)]
         return total / total.sum(-1, keepdims=True)
 
@@ -167,7 +169,7 @@ class ICLRegressor(_ICLEstimator, base.RegressorMixin):
         parts: list[Tensor] = []
         for _ in range(self.num_estimators):
             order = generator.permutation(queries.shape[1])
-            bars: BarDistribution = self.network(self._inputs(queries, order, self._context.y, 0))
+            bars: BarDistribution = self.network(self._inputs(queries, order, self._context.y, num_classes=0))
             parts.append(read(bars))
         mean = torch.stack(parts).double().mean(0).cpu().numpy()
         return mean * self._scale + self._location

@@ -133,7 +133,7 @@ class Network(nn.Module):
         if self.config.kind is LabelKind.REGRESSION:
             return self.head(hidden.query, location=location, scale=scale)
         probabilities, _ = self.read(inputs, hidden)
-        present = present_classes(inputs.y_context, inputs.num_classes, inputs.context_mask)
+        present = present_classes(inputs.y_context, inputs.num_classes, context_mask=inputs.context_mask)
         return log_probabilities(probabilities, present, clip=self.config.retrieval.clip)
 
     def read(self, inputs: NetworkInputs, hidden: Hidden) -> tuple[Tensor, dict[str, Tensor]]:

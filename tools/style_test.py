@@ -17,6 +17,7 @@ _TEXT_FILES = (
     "requirements.in",
     "requirements.lock",
 )
+_SUFFIXES = (".bazel", ".bzl", ".css", ".jinja", ".py")
 _MAIN = '"""D."""\ndef main() -> None:\n    """M."""'
 _THREE = '"""D."""\ndef f(a: int, b: int, c: int) -> None:\n    """F."""'
 _NINE = f'"""D."""\ndef f(*, {", ".join(f"{name}: int" for name in "abcdefghi")}) -> None:\n    """F."""'
@@ -41,7 +42,7 @@ def test_no_file_names_a_registry() -> None:
     """S3: what to fetch from where is the user's configuration."""
     paths = [_ROOT / name for name in _TEXT_FILES]
     for package in layering.PACKAGES:
-        paths += [path for path in (_ROOT / package).iterdir() if path.suffix in ("", ".bazel", ".bzl", ".py")]
+        paths += [path for path in (_ROOT / package).iterdir() if path.suffix in _SUFFIXES or path.name == "bazelw"]
     own = ("style.py", "style_test.py")
     texts = {str(path): path.read_text() for path in paths if path.is_file() and path.name not in own}
     assert [line for path, text in texts.items() for line in style.addresses(path, text)] == []

@@ -36,5 +36,5 @@ class ICLPredictor:
         """Predictive mean and quantiles."""
         estimator = ICLRegressor(self.network, num_estimators=self.num_estimators)
         estimator.fit(evidence.x_context, evidence.y_context, column_kinds=evidence.column_kinds)
-        mean = estimator.predict(evidence.x_query)
-        return Forecast(mean=mean, quantiles=estimator.predict_quantiles(evidence.x_query, TAUS))
+        mean, quantiles = estimator.predict_with_quantiles(evidence.x_query, TAUS)
+        return Forecast(mean=mean, quantiles=quantiles)

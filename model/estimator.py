@@ -156,23 +156,24 @@ class ICLRegressor(_ICLEstimator, base.RegressorMixin):
 
     def predict(self, x: Any) -> np.ndarray:
         """The predictive mean of each query [M]."""
-        return self._average(x, lambda bars: bars.mean()[0])
+        return self.predict_with_quantiles(x, [])[0]
 
     def predict_quantiles(self, x: Any, taus: Any) -> np.ndarray:
         """Predictive quantiles [M, S] at levels taus [S], averaged level by level over the orders."""
-        levels = torch.as_tensor(np.asarray(taus, np.float64))
-        return self._average(x, lambda bars: bars.quantiles(levels)[0])
+        return self.predict_with_quantiles(x, taus)[1]
 
     @torch.no_grad()
-    def _average(self, x: Any, read: Any) -> np.ndarray:
+    def predict_with_quantiles(self, x: Any, taus: Any) -> tuple[np.ndarray, np.ndarray]:
+        """`predict` and `predict_quantiles` for the price of one."""
         queries, generator = self._queries(x), self._generator()
+        levels = torch.as_tensor(np.asarray(taus, np.float64))
         parts: list[Tensor] = []
         for _ in range(self.num_estimators):
             order = generator.permutation(queries.shape[1])
             bars: BarDistribution = self.network(self._inputs(queries, order, self._context.y, num_classes=0))
-            parts.append(read(bars))
-        mean = torch.stack(parts).double().mean(0).cpu().numpy()
-        return mean * self._scale + self._location
+            parts.append(torch.cat([bars.mean()[0, :, None], bars.quantiles(levels)[0]], dim=-1))
+        average = torch.stack(parts).double().mean(0).cpu().numpy() * self._scale + self._location
+        return average[:, 0], average[:, 1:]
 
 
 def _columns(x: Any) -> list[np.ndarray]:

@@ -208,7 +208,7 @@ def _tables(run: RunFolder, kind: TaskKind) -> list[tables.Table]:
 
 def _score(run: RunFolder, model: Trained, real: list[tables.Table]) -> None:
     """Scores the model beside baselines on held-out synthetic tasks and real tables; writes results.arrow."""
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(1)  # sums do not depend on the number of cores, and small tables gain nothing from more
     scoring, limits = run.config.scoring, model.job.network
     untrained = initial_network(limits, seed=run.config.seed).eval()
     ours = [

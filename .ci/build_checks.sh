@@ -107,13 +107,18 @@ tests_end_as_they_must() { # one run of all; each must have the expected end
 }
 
 a_program_runs() {
-  small_bazel run //probe:program | grep -q '^ran 1$'
+  local log
+  log="$(small_bazel run //probe:program)"
+  grep -q '^ran 1$' <<<"$log" || { echo "$log"; fail "it did not print"; }
 }
 
 a_lock_change_runs_tests_again() { # B1
-  small_bazel test //probe:good_test | grep -q 'good_test .*(cached) PASSED' || { fail "it ran again without a change"; return 1; }
+  local log
+  log="$(small_bazel test //probe:good_test)"
+  grep -q 'good_test .*(cached) PASSED' <<<"$log" || { echo "$log"; fail "it ran again without a change"; return 1; }
   echo '# changed' | tee -a "$small/work/requirements-cuda.lock" >>"$small/work/requirements.lock"
-  small_bazel test //probe:good_test | grep -E 'good_test .*PASSED' | grep -vq cached || fail "its old result was kept"
+  log="$(small_bazel test //probe:good_test)"
+  grep -qE 'good_test +PASSED in' <<<"$log" || { echo "$log"; fail "its old result was kept"; }
 }
 
 refuses() { # refuses TEXT ASSIGNMENT...: with these environment variables the environment is refused, saying TEXT

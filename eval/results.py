@@ -28,7 +28,10 @@ REQUIRED_AUDITS = ("leakage", "query_set", "query_permutation", "mask_graph")
 """Without a pass of each of these, nothing is verified."""
 
 UNAUDITED_MODELS = frozenset({"majority", "knn", "linear", "random_forest", "kernel"})
-"""Baselines, which no audit concerns. Every other model's rows stand or fall with the audit."""
+"""Baselines, which no audit concerns."""
+
+AUDITED_MODEL = "veritab"
+"""The model whose weights the audit judges; no other model's row is ever verified."""
 
 
 class Status(enum.StrEnum):
@@ -88,8 +91,13 @@ _SCHEMA = pa.schema(
 
 
 def row_status(row: ResultRow, status: Status) -> Status | None:
-    """The status of one row of a file of `status`; None for a baseline."""
-    return None if row.model in UNAUDITED_MODELS else status
+    """The status of one row of a file of `status`: the file's for the audited model, None for a baseline.
+
+    Every other network (such as `untrained`) has weights that no audit judged: not yet verified.
+    """
+    if row.model in UNAUDITED_MODELS:
+        return None
+    return status if row.model == AUDITED_MODEL else Status.UNVERIFIED
 
 
 def status_of(audit: Mapping[str, Any] | None, subject: Mapping[str, Any]) -> Status:

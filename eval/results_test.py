@@ -52,18 +52,25 @@ def test_no_rows_are_a_file_too(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("status", list(Status))
-def test_the_file_marks_every_row_of_an_audited_model(tmp_path: pathlib.Path, status: Status) -> None:
-    """5.G: scores are marked in files, row by row; baselines carry no mark."""
+def test_the_file_marks_every_row_of_a_network(tmp_path: pathlib.Path, status: Status) -> None:
+    """5.G: scores are marked in files, row by row; baselines carry no mark, an unaudited network is never verified."""
     path = tmp_path / "results.arrow"
     results.write_results(path, _rows(), weights_sha256="a" * 64, status=status)
     table = pa.ipc.open_file(path).read_all()
-    assert table.column("status").to_pylist() == [status.value, None, status.value]
+    assert table.column("status").to_pylist() == [status.value, None, "not-yet-verified"]
     assert table.schema.metadata[b"status"] == status.value.encode()
 
 
-def test_a_model_of_unknown_name_counts_as_audited() -> None:
-    """5.G: only the baselines are exempt."""
-    assert results.row_status(_row(model="veritab-ablated"), Status.UNVERIFIED) is Status.UNVERIFIED
+@pytest.mark.parametrize("model", ["untrained", "veritab-ablated"])
+@pytest.mark.parametrize("status", list(Status))
+def test_a_network_whose_weights_were_not_audited_is_never_verified(model: str, status: Status) -> None:
+    """5.G: the verdict holds for the audited weights alone."""
+    assert results.row_status(_row(model=model), status) is Status.UNVERIFIED
+    assert results.row_status(_row(), status) is status
+
+
+def test_only_the_baselines_carry_no_mark() -> None:
+    """5.G: what no audit concerns."""
     assert {one.name for one in baselines.all_baselines()} == results.UNAUDITED_MODELS
 
 

@@ -6,10 +6,12 @@ A folder of tables holds `manifest.json`, a list of objects, and the files that 
 
 `task` is `cls` or `reg`; `cat` lists the columns of categories (default none); `group` and `sha256` (of the CSV, before
 any compression) are optional, other keys are ignored. A file is a CSV, or a gzipped one named `.gz`, with a header and
-the answers in the column `target`; an empty cell is a missing value and nothing else is. Columns outside `cat` are
-numbers (booleans become 0 and 1). Levels and class ids are not taken from here: `split` takes them from context rows.
+the answers in the column `target`; an empty cell is a missing value and nothing else is. No two columns share a name,
+and every row has a cell for each. Columns outside `cat` are numbers (booleans become 0 and 1). Levels and class ids are
+not taken from here: `split` takes them from context rows.
 """
 
+import csv
 import dataclasses
 import gzip
 import hashlib
@@ -144,12 +146,13 @@ def _read_table(folder: pathlib.Path, entry: dict[str, Any]) -> Table:
         body = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         if entry.get("sha256") not in (None, hashlib.sha256(body).hexdigest()):
             raise ValueError(f"its sha256 is not the one in {MANIFEST}")
+        _check_cells(body, path=path)
         frame = pd.read_csv(
             io.BytesIO(body), dtype=text, keep_default_na=False, na_values=[""], low_memory=False, index_col=False
         )
     except pd.errors.EmptyDataError as error:
         raise Failure(ExitCode.TABLE_EMPTY, f"table {entry['name']} ({path}) is an empty file: add rows") from error
-    except (ValueError, OSError, EOFError, zlib.error) as error:
+    except (ValueError, OSError, EOFError, zlib.error, csv.Error) as error:
         mend = f"restore it, or mend {folder / MANIFEST}"
         raise Failure(ExitCode.TABLE_FILE, f"file {path} cannot be read as a table ({error}): {mend}") from error
     for name in (TARGET, *categories):
@@ -159,6 +162,30 @@ def _read_table(folder: pathlib.Path, entry: dict[str, Any]) -> Table:
     kinds = [ColumnKind.CATEGORY if name in categories else ColumnKind.NUMBER for name in frame]
     group = str(entry.get("group", ""))
     return Table(name=entry["name"], kind=kind, frame=frame, target=target, kinds=np.array(kinds, np.int8), group=group)
+
+
+def _check_cells(body: bytes, *, path: pathlib.Path) -> None:
+    """Refuses what pandas mends in silence: a second column of a name (renamed), rows of other lengths (cut, filled).
+
+    Raises:
+        Failure: TABLE_FILE, with the line and the column.
+        ValueError: not UTF-8.
+    """
+    reader = csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""))
+    rows = (row for row in reader if len(row) > 1 or "".join(row).strip())  # pandas skips blank lines, too
+    header = next(rows, [])
+    for position, name in enumerate(header):
+        first = header.index(name)
+        if first < position:
+            found = f"columns {first + 1} and {position + 1} are both named {name!r}"
+            mend = "rename or delete one (a copy of the answers must go)"
+            raise Failure(ExitCode.TABLE_FILE, f"line {reader.line_num} of file {path}: {found}: {mend}")
+    for row in rows:
+        if len(row) != len(header):
+            last = min(len(row), len(header))
+            found = f"{len(row)} cells for {len(header)} columns, the last common column is {header[last - 1]!r}"
+            mend = "give every column one cell (an empty one is a missing value; quote a cell that holds a comma)"
+            raise Failure(ExitCode.TABLE_FILE, f"line {reader.line_num} of file {path} has {found}: {mend}")
 
 
 def check_table(table: Table) -> None:

@@ -229,6 +229,31 @@ def test_a_wrong_file_is_refused(tmp_path: pathlib.Path, csv: str, code: ExitCod
     assert _folder_refusal(_folder(tmp_path, csv=csv)).code is code
 
 
+@pytest.mark.parametrize(
+    ("csv", "words"),
+    [
+        ("size,target,target\n1,yes,yes\n", ("line 1", "columns 2 and 3", "'target'", "rename or delete")),
+        ("size,color,size,target\n1,red,2,yes\n", ("line 1", "columns 1 and 3", "'size'")),
+        (_CSV + "1,red,True,yes,no\n", ("line 6", "5 cells for 4 columns", "'target'", "one cell")),
+        ("\n" + _CSV + "\n1,red,True\n", ("line 8", "3 cells for 4 columns", "'flag'", "one cell")),
+        (_CSV.replace("blue", "light, blue"), ("line 3", "5 cells for 4 columns", "quote")),
+    ],
+)
+def test_a_column_named_twice_and_a_row_of_another_length_are_refused(
+    tmp_path: pathlib.Path, csv: str, words: tuple[str, ...]
+) -> None:
+    """A second `target` would be the answer as a feature."""
+    failure = _folder_refusal(_folder(tmp_path, csv=csv, cat=[]))
+    assert failure.code is ExitCode.TABLE_FILE and "\n" not in str(failure)
+    assert all(word in str(failure) for word in (*words, "toy.csv.gz")), str(failure)
+
+
+def test_blank_lines_quoted_commas_and_a_byte_order_mark_are_fine(tmp_path: pathlib.Path) -> None:
+    csv = "\ufeff\n" + _CSV.replace("blue", '"light,\nblue"').replace("\n-2", "\n \n\n-2") + "\n"
+    (table,) = tables.load_folder(_folder(tmp_path, csv=csv))
+    assert table.frame.shape == (4, 3) and "light,\nblue" in set(table.frame["color"])
+
+
 def test_a_truncated_file_is_refused(tmp_path: pathlib.Path) -> None:
     file = _folder(tmp_path) / "data" / "toy.csv.gz"
     whole = file.read_bytes()

@@ -10,6 +10,8 @@ import io
 import json
 import pathlib
 import re
+import sys
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -23,6 +25,8 @@ Config = TypeVar("Config")
 
 # An enum is written as in the JSON: `--model.head=retrieval`.
 _MARKERS = (tyro.conf.EnumChoicesFromValues,)
+_HELP = ("-h", "--help")
+_TYPES = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path"}
 
 
 def to_json(value: Any) -> Any:
@@ -74,28 +78,37 @@ def digest(value: Any) -> str:
 
 
 def parse_preset(
-    presets: Mapping[str, Callable[[], Config]], argv: list[str], *, program: str, default: str | None = None
+    presets: Mapping[str, Callable[[], Config]],
+    argv: list[str],
+    *,
+    program: str,
+    default: str | None = None,
+    epilogue: str | None = None,
 ) -> tuple[str, Config]:
     """Parses `PRESET --section.field VALUE ...`.
 
     Args:
         presets: preset name to a function that returns the complete config; its docstring is the help text.
         argv: the command line without the program's name.
-        program: the label shown in the help, such as `//train:pretrain`.
+        program: the command shown in the help, such as `bazel run //train:pretrain --`.
         default: the preset meant when the first argument is a flag or absent.
+        epilogue: the few flags that most people need, a line each: the end of the short help.
 
     Returns:
         The preset's name and the config with the flags applied.
 
     Raises:
+        SystemExit: with 0, after help: without a preset the short one, after a preset the flags of that preset.
         Failure: UNKNOWN_PRESET or BAD_FLAG, naming the nearest known word.
     """
     words = list(argv)
     known = ", ".join(presets)
-    asks_help = bool(words) and words[0] in ("-h", "--help")
-    if (not words or words[0].startswith("-")) and default and not asks_help:
+    if words and words[0] in _HELP:
+        sys.stdout.write(_short_help(presets, program=program, default=default, epilogue=epilogue))
+        raise SystemExit(0)
+    if (not words or words[0].startswith("-")) and default:
         words.insert(0, default)
-    if not asks_help and (not words or words[0] not in presets):
+    if not words or words[0] not in presets:
         word = words[0] if words and not words[0].startswith("-") else ""
         given = repr(word) if word else "missing"
         near = difflib.get_close_matches(word, presets, n=1)
@@ -121,9 +134,24 @@ def _summary(make: Callable[[], Any]) -> str:
     return (make.__doc__ or "").strip().split("\n")[0]
 
 
+def _short_help(
+    presets: Mapping[str, Callable[[], Any]], *, program: str, default: str | None, epilogue: str | None
+) -> str:
+    """What there is to choose from, in a screen; every flag is in the help of a preset."""
+    width = max(len(name) for name in presets) + 2
+    lines = [f"  {name:<{width}}{_summary(make)}" for name, make in presets.items()]
+    meant = f" ({default} where none is named)" if default else ""
+    parts = [f"usage: {program} {'[PRESET]' if default else 'PRESET'} [--FLAG VALUE ...]"]
+    parts.append("\n".join([f"presets{meant}:", *lines]))
+    if epilogue:
+        parts.append(textwrap.dedent(epilogue).strip("\n"))
+    parts.append(f"All flags of a preset, with their values: {program} {default or next(iter(presets))} --help")
+    return "\n\n".join(parts) + "\n"
+
+
 def _run_tyro(call: Callable[..., Any], words: list[str], *, program: str) -> Any:
     """Runs tyro; its boxed, many-line complaint becomes one line (help still prints in full)."""
-    if any(word in ("-h", "--help") for word in words):
+    if any(word in _HELP for word in words):
         return call()
     complaint = io.StringIO()
     try:
@@ -131,5 +159,32 @@ def _run_tyro(call: Callable[..., Any], words: list[str], *, program: str) -> An
             return call()
     except SystemExit as stop:
         text = re.sub(r"[\u2500-\u257f]+|\x1b\[[0-9;]*m|-{3,}", " ", complaint.getvalue())
-        text = " ".join(text.split()).removeprefix("Parsing error").split(" For full helptext")[0].strip()
-        raise Failure(ExitCode.BAD_FLAG, f"{text}; `{program} --help` lists the flags") from stop
+        text = _short_complaint(" ".join(text.split()), words)
+        text += "" if text.endswith("?") else ";"
+        raise Failure(ExitCode.BAD_FLAG, f"{text} `{program} --help` lists the flags") from stop
+
+
+def _short_complaint(text: str, words: list[str]) -> str:
+    """The flag, its value and the mend, out of tyro's complaint (already on one line)."""
+    if found := re.search(r"Unrecognized options: (.*?)(?: Perhaps you meant: (--[\w.-]+)| For full helptext|$)", text):
+        unknown = found[1].replace(",", " ").split()
+        word = next((word for word in unknown if word.startswith("-")), unknown[0]).split("=")[0]
+        what = "flag" if word.startswith("-") else "argument"
+        return f"{what} {word} is not known" + (f": did you mean {found[2]}?" if found[2] else "")
+    pattern = r"Error parsing (--[\w.-]+): (.*?) Argument helptext: --\S+ (?:([A-Z]+) (?!\3))?"
+    if found := re.search(pattern, text):
+        mend = f"give {_TYPES[found[3]]}" if found[3] in _TYPES else found[2]
+        return f"{found[1]} {_given(found[1], words)} cannot be read: {mend}"
+    if found := re.search(r"invalid choice '(.*?)' for argument '(--[\w.-]+)'\. Expected one of \((.*?),?\)\.", text):
+        return f"{found[2]} {found[1]} is not known: choose one of {found[3].replace(chr(39), '')}"
+    if found := re.search(r"Missing value for argument '(--[\w.-]+)'\. Expected (\d+)", text):
+        return f"{found[1]} lacks a value: it takes {found[2]}"
+    return text.removeprefix("Parsing error").split(" For full helptext")[0].strip()
+
+
+def _given(flag: str, words: list[str]) -> str:
+    """The value of `flag` on the command line."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word.startswith("--") and word.replace("_", "-").split("=")[0] == flag:
+            return word.split("=", 1)[1] if "=" in word else following
+    return ""

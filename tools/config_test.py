@@ -37,6 +37,8 @@ class RunConfig:
     """The network."""
     rates: tuple[float, ...] = (0.1, 0.01)
     """Learning rates."""
+    betas: tuple[float, float] = (0.9, 0.99)
+    """Two numbers."""
     out: pathlib.Path = pathlib.Path("x")
     """Where to write."""
 
@@ -92,20 +94,30 @@ def test_a_missing_preset_without_default_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "names"),
+    ("words", "message"),
     [
-        (["--modle.width=3"], "--modle.width"),
-        (["--model.width=wide"], "wide"),
-        (["tiny", "--model.head=tree"], "tree"),
-        (["tiny", "small"], "small"),
+        (["--model.widht=3"], "flag --model.widht is not known: did you mean --model.width?"),
+        (["small", "--model.widht", "3"], "flag --model.widht is not known: did you mean --model.width?"),
+        (["--colour", "red"], "flag --colour is not known;"),
+        (["tiny", "small"], "argument small is not known;"),
+        (["--model.width=wide"], "--model.width wide cannot be read: give a whole number;"),
+        (["small", "--model.width", "1.5"], "--model.width 1.5 cannot be read: give a whole number;"),
+        (["tiny", "--model.head=tree"], "--model.head tree is not known: choose one of retrieval, mlp;"),
+        (["--model.width"], "--model.width lacks a value: it takes 1;"),
     ],
 )
-def test_a_bad_flag_is_one_line_that_names_it(words: list[str], names: str) -> None:
-    with pytest.raises(Failure, match=re.escape(names)) as caught:
+def test_a_bad_flag_is_one_short_line_that_names_flag_value_and_mend(words: list[str], message: str) -> None:
+    with pytest.raises(Failure) as caught:
         _parse(*words)
     assert caught.value.code == ExitCode.BAD_FLAG
-    assert "\n" not in caught.value.message and "//train:pretrain --help" in caught.value.message
-    assert not re.search("[\u2500-\u257f\x1b]", caught.value.message)
+    assert caught.value.message == f"{message} `//train:pretrain --help` lists the flags"
+
+
+@pytest.mark.parametrize("flag", ["--rates", "--betas"])
+def test_a_bad_value_among_several_is_named(flag: str) -> None:
+    with pytest.raises(Failure, match=f"^{flag} 0.1 cannot be read: .*'x'") as caught:
+        _parse(flag, "0.1", "x")
+    assert "\n" not in caught.value.message and not re.search("[\u2500-\u257f\x1b]", caught.value.message)
 
 
 def test_flags_of_a_program_without_presets() -> None:
@@ -123,10 +135,24 @@ def test_help_shows_what_there_is_and_succeeds(words: list[str], capsys: pytest.
     assert ("Minutes on a CPU" in shown) if words == ["--help"] else ("Width of the residual stream" in shown)
 
 
+def test_the_short_help_names_presets_the_default_the_usual_flags_and_where_the_others_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        config.parse_preset(_PRESETS, ["-h"], program="//a:b", default="tiny", epilogue="flags:\n  --out DIR  where to")
+    assert capsys.readouterr().out == (
+        "usage: //a:b [PRESET] [--FLAG VALUE ...]\n\n"
+        "presets (tiny where none is named):\n  tiny   Minutes on a CPU.\n  small  An hour on a CPU.\n\n"
+        "flags:\n  --out DIR  where to\n\n"
+        "All flags of a preset, with their values: //a:b tiny --help\n"
+    )
+
+
 def test_json_holds_every_field() -> None:
     assert config.to_json(_tiny()) == {
         "model": {"width": 32, "head": "retrieval"},
         "rates": [0.1, 0.01],
+        "betas": [0.9, 0.99],
         "out": "x",
     }
     assert json.loads(json.dumps(config.to_json({"a": (Head.MLP,)}))) == {"a": ["mlp"]}

@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import hashlib
 import inspect
+import pathlib
 import types
 from collections.abc import Callable
 
@@ -36,7 +37,7 @@ from model.bar_distribution import BarDistribution
 from model.classification_head import ClassLogProbabilities
 from model.icl_transformer import AttentionPath
 from model.network import Network, NetworkInputs
-from priors import batches, task
+from priors import batches, group, shards, task
 from priors.batches import BatchPlan
 from priors.shards import ShardSet
 from priors.task import Episode, TaskBatch, TaskKind
@@ -52,18 +53,35 @@ CODE: tuple[types.ModuleType, ...] = (
     classification_head,
     column_embedding,
     estimator,
+    group,
     icl_predictor,
     icl_transformer,
     network,
     records,
     regression_heads,
     row_embedding,
+    shards,
     task,
 )
 """The modules whose sources the code digest covers: all that stands between a record and a prediction."""
 
-SCORER = "model.estimator and eval.scores"
-"""How the scores that an audit vouches for are made."""
+JUDGES = (
+    "audits.py",
+    "case.py",
+    "label_audits.py",
+    "loader_audit.py",
+    "query_audits.py",
+    "specimens.py",
+    "structure_audits.py",
+    "subject.py",
+    "tracing.py",
+)
+"""What the code digest covers besides: the audits, as files, since they import this module."""
+
+SCORING = ("comparison.py", "scores.py", "tables.py")
+"""The files that turn predictions into the scores that an audit vouches for: real tables, comparisons, metrics."""
+
+_FOLDER = pathlib.Path(__file__).parent
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -225,15 +243,28 @@ def subject_record(subject: Subject, *, weights_sha256: str) -> dict[str, str]:
         "code_sha256": code_sha256(),
         "path": subject.path.value,
         "dtype": str(subject.dtype).removeprefix("torch."),
-        "scorer": SCORER,
+        "scorer": scorer_sha256(),
     }
 
 
 def code_sha256() -> str:
-    """sha256 over the names and sources of `CODE`."""
+    """sha256 over the names and sources of `CODE` and `JUDGES`."""
+    return _sources_sha256({module.__name__: inspect.getsource(module) for module in CODE} | _sources(JUDGES))
+
+
+def scorer_sha256() -> str:
+    """sha256 over the names and sources of `SCORING`."""
+    return _sources_sha256(_sources(SCORING))
+
+
+def _sources(names: tuple[str, ...]) -> dict[str, str]:
+    return {name: (_FOLDER / name).read_text(encoding="utf-8") for name in names}
+
+
+def _sources_sha256(sources: dict[str, str]) -> str:
     digest = hashlib.sha256()
-    for module in CODE:
-        digest.update(f"{module.__name__}\0{inspect.getsource(module)}\0".encode())
+    for name, source in sources.items():
+        digest.update(f"{name}\0{source}\0".encode())
     return digest.hexdigest()
 
 

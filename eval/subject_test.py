@@ -2,6 +2,8 @@
 
 import dataclasses
 import pathlib
+import re
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +12,17 @@ import torch
 from eval import subject as subjects
 from eval.small_network import rerandomised_network, small_network
 from eval.specimens import specimens
-from eval.subject import CODE, Subject, code_sha256, rerandomise, subject_record, weights_digest, zero_tensors
+from eval.subject import (
+    CODE,
+    JUDGES,
+    SCORING,
+    Subject,
+    code_sha256,
+    rerandomise,
+    subject_record,
+    weights_digest,
+    zero_tensors,
+)
 from model import presets
 from model.checkpoint import load_checkpoint, save_checkpoint
 from model.icl_transformer import AttentionPath, LabelKind
@@ -25,6 +37,39 @@ def test_the_code_digest_covers_every_module_between_records_and_predictions() -
     covered = {module.__name__ for module in CODE}
     assert ours - {"model.presets", "model.checkpoint", "model.specimens"} <= covered
     assert {"eval.records", "eval.icl_predictor", "priors.task", "priors.batches"} <= covered
+    assert {"priors.group", "priors.shards"} <= covered
+
+
+def test_the_digests_cover_the_audits_and_whatever_they_import() -> None:
+    """5.G: a verdict of other audits, or of other scores, is a verdict on another subject."""
+    covered = {*JUDGES, *SCORING, *(f"{module.__name__.removeprefix('eval.')}.py" for module in CODE)}
+    pending, reached = ["audits.py"], {"audits.py"}
+    while pending:
+        source = (pathlib.Path(subjects.__file__).parent / pending.pop()).read_text()
+        names = re.findall(r"^from eval\.(\w+) import", source, re.M)
+        for line in re.findall(r"^from eval import (.+)$", source, re.M):
+            names += line.split(", ")
+        found = {f"{name}.py" for name in names} - reached
+        reached |= found
+        pending += sorted(found)
+    assert "label_audits.py" in reached and reached <= covered
+    assert set(JUDGES) <= reached and set(SCORING) == {"comparison.py", "scores.py", "tables.py"}
+
+
+@pytest.mark.parametrize("name", [*JUDGES, *SCORING])
+def test_a_changed_audit_or_scorer_is_another_subject(
+    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """5.G: audits are in the code digest, scoring in the scorer's."""
+    subject = Subject(network=small_network(TaskKind.CLASSIFICATION))
+    before = subject_record(subject, weights_sha256="a")
+    for file in (*JUDGES, *SCORING):
+        shutil.copy(pathlib.Path(subjects.__file__).parent / file, tmp_path)
+    monkeypatch.setattr(subjects, "_FOLDER", tmp_path)
+    assert subject_record(subject, weights_sha256="a") == before
+    (tmp_path / name).write_text((tmp_path / name).read_text() + "\n")
+    after = subject_record(subject, weights_sha256="a")
+    assert {key for key in before if before[key] != after[key]} == {"scorer" if name in SCORING else "code_sha256"}
 
 
 def test_the_code_digest_changes_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import tyro
 
 from eval.audits import audit_subject
 from eval.checkpoints import find_checkpoints
-from eval.mutants import MUTANTS, mutated
+from eval.mutants import MUTANTS, known_mutant, mutated
 from eval.subject import Subject, rerandomise, weights_digest, zero_tensors
 from model.checkpoint import Checkpoint
 from model.icl_transformer import AttentionPath
@@ -55,10 +55,10 @@ def _main(argv: list[str]) -> int:
         raise Failure(ExitCode.BAD_FLAG, f"CHECKPOINT is missing: {_PROGRAM} -- RUN_OR_STEP_FOLDER")
     if flags.json is not None:
         paths.writable_folder(paths.user_path(flags.json).parent, flag="--json")
+    mutant = None if flags.mutant is None else known_mutant(flags.mutant)
     found = find_checkpoints(paths.user_path(flags.checkpoint))
-    if flags.mutant in MUTANTS:
-        kinds = MUTANTS[flags.mutant].kinds
-        found = [one for one in found if TaskKind(one.config.kind.value) in kinds] or found
+    if mutant is not None:
+        found = [one for one in found if TaskKind(one.config.kind.value) in mutant.kinds] or found
     verdicts: dict[str, dict[str, Any]] = {}
     for checkpoint in found:
         verdict = _verdict(checkpoint, flags, console=console)

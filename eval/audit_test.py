@@ -74,7 +74,9 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> _Session:
         "damaged": [damaged],
         "not writable": [step, "--json", step / "config.json" / "x"],
         "no checkpoint": [],
+        "file": [damaged / "weights.safetensors"],
         "unknown mutant": [run, "--mutant", "causal_msak"],
+        "mutant nearest to a far word": [run / "absent", "--mutant", "cache"],
         "unknown flag": [run, "--colour", "red"],
         "mutant of the other kind": [step, "--mutant", "p_as_logits"],
     }
@@ -132,6 +134,8 @@ def test_an_untrained_checkpoint_is_judged_by_its_wiring_and_never_verified(sess
         ("not writable", ExitCode.NOT_WRITABLE, ("--json", "config.json")),
         ("no checkpoint", ExitCode.BAD_FLAG, ("CHECKPOINT is missing",)),
         ("unknown mutant", ExitCode.BAD_FLAG, ("causal_msak", "did you mean causal_mask")),
+        ("file", ExitCode.NOT_FOUND, ("weights.safetensors is a file", "give the folder that holds it")),
+        ("mutant nearest to a far word", ExitCode.BAD_FLAG, ("'cache'", "did you mean stale_label_in_cache")),
         ("unknown flag", ExitCode.BAD_FLAG, ("--colour",)),
         ("mutant of the other kind", ExitCode.BAD_FLAG, ("p_as_logits", "give a classification checkpoint")),
     ],

@@ -21,6 +21,9 @@ def find_checkpoints(path: pathlib.Path) -> list[Checkpoint]:
     Raises:
         Failure: NOT_FOUND when there is none; CHECKPOINT_CORRUPT or FORMAT_VERSION, naming the file.
     """
+    if path.is_file():
+        mend = f"give the folder that holds it, {path.parent}, or a run folder"
+        raise Failure(ExitCode.NOT_FOUND, f"checkpoint {path} is a file: {mend}")
     if not path.is_dir():
         raise Failure(ExitCode.NOT_FOUND, f"checkpoint {path} does not exist: give a step folder or a run folder")
     kinds = [path / kind.value for kind in LabelKind if (path / kind.value / "checkpoints").is_dir()]

@@ -62,6 +62,14 @@ def test_damaged_weights_are_refused_and_not_passed_over(run: pathlib.Path) -> N
     assert caught.value.code is ExitCode.CHECKPOINT_CORRUPT
 
 
+def test_a_file_is_called_a_file(run: pathlib.Path) -> None:
+    """Its folder may be what was meant."""
+    weights = run / "regression" / "checkpoints" / "step-00000100" / "weights.safetensors"
+    with pytest.raises(Failure, match="weights.safetensors is a file: give the folder .*step-00000100,") as caught:
+        find_checkpoints(weights)
+    assert caught.value.code is ExitCode.NOT_FOUND
+
+
 def test_paths_without_a_checkpoint_are_refused(tmp_path: pathlib.Path) -> None:
     """Absent, empty, a file, a run that has not saved yet."""
     (tmp_path / "empty").mkdir()

@@ -46,17 +46,26 @@ class Mutant:
         return (self.make.__doc__ or "").strip()
 
 
+def known_mutant(name: str) -> Mutant:
+    """The mutant of a name.
+
+    Raises:
+        Failure: BAD_FLAG for an unknown one; the nearest is named, however far it is.
+    """
+    if name not in MUTANTS:
+        near = difflib.get_close_matches(name, MUTANTS, n=1, cutoff=0.0)[0]
+        mend = f"did you mean {near}? --list-mutants shows all {len(MUTANTS)}"
+        raise Failure(ExitCode.BAD_FLAG, f"mutant {name!r} is not known: {mend}")
+    return MUTANTS[name]
+
+
 def mutated(name: str, subject: Subject) -> Subject:
     """The mutant `name` of a subject.
 
     Raises:
-        Failure: BAD_FLAG for an unknown name (the nearest is named), or one that the subject's kind does not have.
+        Failure: BAD_FLAG for an unknown name, or one that the subject's kind does not have.
     """
-    if name not in MUTANTS:
-        near = difflib.get_close_matches(name, MUTANTS, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise Failure(ExitCode.BAD_FLAG, f"mutant {name!r} is not known: {hint}--list-mutants shows all {len(MUTANTS)}")
-    mutant = MUTANTS[name]
+    mutant = known_mutant(name)
     if subject.kind not in mutant.kinds:
         raise Failure(
             ExitCode.BAD_FLAG, f"mutant {name!r} does not exist for {subject.kind}: give a {mutant.kinds[0]} checkpoint"

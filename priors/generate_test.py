@@ -20,7 +20,7 @@ def run(*args: str, cwd: pathlib.Path | None = None) -> subprocess.CompletedProc
     """Runs the program to its end."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     if cwd is not None:
-        environment["BUILD_WORKING_DIRECTORY"] = str(cwd)
+        environment |= {"BUILD_WORKING_DIRECTORY": str(cwd), "BUILD_WORKSPACE_DIRECTORY": str(cwd)}
     return subprocess.run([*PROGRAM, *args], capture_output=True, text=True, env=environment, check=False)
 
 
@@ -35,6 +35,22 @@ def test_a_set_is_written_below_the_folder_that_the_user_stands_in(tmp_path: pat
     assert other.returncode == ExitCode.CONFIG_MISMATCH and "give another folder" in other.stderr
 
 
+def test_without_out_the_set_lies_where_training_looks_and_progress_counts_whole_files(tmp_path: pathlib.Path) -> None:
+    done = run("tiny", *SMALL, "--num-tasks", "20", "--seed", str(2**63 - 1), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs" / "shards").iterdir()
+    shard_set = ShardSet.open(folder)
+    assert folder.name == f"{shard_set.manifest['source'][:16]}-20" and shard_set.num_tasks == 24
+    assert "24/24" in done.stderr and "/20" not in done.stderr
+
+
+def test_help_names_the_presets_and_the_usual_flags() -> None:
+    done = run("--help")
+    assert done.returncode == 0 and len(done.stdout.splitlines()) < 24
+    words = ("tiny where none is named", "large", "--num-tasks", "--kind regression", "generate -- tiny --help")
+    assert [word for word in words if word not in done.stdout] == []
+
+
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
@@ -42,6 +58,10 @@ def test_a_set_is_written_below_the_folder_that_the_user_stands_in(tmp_path: pat
         (["tiny", "--colour", "red"], ExitCode.BAD_FLAG, "--colour"),
         (["tiny", "--num-tasks", "0"], ExitCode.BAD_FLAG, "--num-tasks 0"),
         (["tiny", "--workers", "0"], ExitCode.BAD_FLAG, "--workers 0"),
+        (["tiny", "--workers", "5000"], ExitCode.TOO_FEW_RESOURCES, f"5000 is more than the {os.cpu_count()} cores"),
+        (["tiny", "--group-size", "0"], ExitCode.BAD_FLAG, "--group-size 0"),
+        (["tiny", "--seed", "-1"], ExitCode.BAD_FLAG, "--seed -1"),
+        (["tiny", "--seed", str(2**63)], ExitCode.BAD_FLAG, f"--seed {2**63}"),
         (["tiny", "--max-features", "1"], ExitCode.BAD_FLAG, "--max-features 1"),
     ],
 )

@@ -33,6 +33,7 @@ from tools.failure import ExitCode, Failure
 
 _TRAINING, _HELD_OUT = 0, 1
 _EPISODES_PER_GROUP = 8
+_MAX_SEED = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,9 +52,29 @@ class ShardConfig:
         """Tasks in one Arrow file; sets are rounded up to whole files."""
         return self.group_size * self.groups_per_part
 
+    def rounded(self, num_tasks: int) -> int:
+        """Tasks that a set of `num_tasks` really holds: whole files."""
+        return math.ceil(num_tasks / self.tasks_per_part) * self.tasks_per_part
+
     def source(self, *, seed: int) -> shards.ShardSource:
         """The identity of the sets that this config makes with `seed`."""
         return shards.ShardSource(config={**to_json(self), "version": VERSION}, seed=seed, kind=self.prior.kind)
+
+
+def shard_folder(root: pathlib.Path, config: ShardConfig, *, seed: int, num_tasks: int) -> pathlib.Path:
+    """Where a set lies below `root` unless the user says otherwise: every program finds there what another has made."""
+    return root / "shards" / f"{config.source(seed=seed).digest()[:16]}-{num_tasks}"
+
+
+def checked_seed(seed: int) -> int:
+    """Returns `seed` if a set can be drawn from it.
+
+    Raises:
+        Failure: BAD_FLAG outside 0…2⁶³−1.
+    """
+    if not 0 <= seed <= _MAX_SEED:
+        raise Failure(ExitCode.BAD_FLAG, f"--seed {seed} is outside 0…2^63−1: give a whole number of that range")
+    return seed
 
 
 def group_seed(seed: int, *, index: int, stream: int = _TRAINING) -> int:
@@ -128,16 +149,13 @@ def ensure_shards(
         The verified set.
 
     Raises:
-        Failure: BAD_FLAG for numbers below 1; NOT_WRITABLE; DISK_FULL; RUN_BUSY while another process generates here;
+        Failure: what `check_request` raises; NOT_WRITABLE; DISK_FULL; RUN_BUSY while another process generates here;
             CONFIG_MISMATCH where `out` holds another config or seed, or more tasks; FORMAT_VERSION.
     """
-    for flag, value in (("--num-tasks", num_tasks), ("--workers", workers)):
-        if value < 1:
-            raise Failure(ExitCode.BAD_FLAG, f"{flag} {value} is too small: give 1 or more")
-    checked(config.prior)
+    check_request(config, num_tasks=num_tasks, seed=seed, workers=workers)
     paths.writable_folder(out, flag="--out")
     report = report or (lambda done: None)
-    source, parts = config.source(seed=seed), math.ceil(num_tasks / config.tasks_per_part)
+    source, parts = config.source(seed=seed), config.rounded(num_tasks) // config.tasks_per_part
     with files.FolderLock(out):
         _check_owner(out, source=source, parts=parts)
         for left in out.glob(".*.tmp"):  # of killed processes: only the holder of the lock writes here
@@ -153,6 +171,25 @@ def ensure_shards(
         if absent or not (out / files.MANIFEST).exists():
             shards.write_set(out, [entries[index] for index in range(parts)], source=source)
     return shards.ShardSet.open(out)
+
+
+def check_request(config: ShardConfig, *, num_tasks: int, seed: int, workers: int) -> None:
+    """Refuses what cannot be made, before anything is written.
+
+    Raises:
+        Failure: BAD_FLAG for numbers below 1, seeds outside 0…2⁶³−1 and impossible priors; TOO_FEW_RESOURCES for more
+            workers than cores.
+    """
+    sizes = {"--group-size": config.group_size, "--groups-per-part": config.groups_per_part}
+    for flag, value in {"--num-tasks": num_tasks, "--workers": workers, **sizes}.items():
+        if value < 1:
+            raise Failure(ExitCode.BAD_FLAG, f"{flag} {value} is too small: give 1 or more")
+    cores = os.cpu_count() or 1
+    if workers > cores:
+        what = f"--workers {workers} is more than the {cores} cores of this machine"
+        raise Failure(ExitCode.TOO_FEW_RESOURCES, f"{what}: give {cores} or fewer")
+    checked_seed(seed)
+    checked(config.prior)
 
 
 def _check_owner(out: pathlib.Path, *, source: shards.ShardSource, parts: int) -> None:

@@ -15,7 +15,15 @@ import pytest
 import torch
 
 from priors import shards
-from priors.generation import ShardConfig, ensure_shards, group_seed, held_out_episodes, sample_part
+from priors.generation import (
+    ShardConfig,
+    checked_seed,
+    ensure_shards,
+    group_seed,
+    held_out_episodes,
+    sample_part,
+    shard_folder,
+)
 from priors.mixture import PriorConfig
 from priors.task import TaskKind
 from tools import files
@@ -83,9 +91,10 @@ def test_a_set_is_whole_and_the_right_size(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("workers", [2, 4])
 def test_bytes_do_not_depend_on_the_number_of_workers(
-    tmp_path: pathlib.Path, whole: dict[str, str], workers: int
+    tmp_path: pathlib.Path, whole: dict[str, str], workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D2: same sha256 for 1, 2 and 4 workers."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
     make(tmp_path, workers=workers)
     assert hashes(tmp_path) == whole
 
@@ -236,6 +245,29 @@ def test_numbers_below_one_are_refused(tmp_path: pathlib.Path, tasks: int, worke
     failure = refusal(lambda: make(tmp_path / "new", tasks=tasks, workers=workers))
     assert failure.code == ExitCode.BAD_FLAG and word in failure.message
     assert not (tmp_path / "new").exists()
+
+
+def test_more_workers_than_cores_are_refused_with_both_numbers(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    failure = refusal(lambda: make(tmp_path / "new", workers=4))
+    assert failure.code == ExitCode.TOO_FEW_RESOURCES and "--workers 4 is more than the 3 cores" in failure.message
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_seeds_that_are_none_are_refused(tmp_path: pathlib.Path, seed: int) -> None:
+    failure = refusal(lambda: ensure_shards(CONFIG, out=tmp_path / "new", num_tasks=8, seed=seed))
+    assert failure.code == ExitCode.BAD_FLAG and f"--seed {seed} is outside" in failure.message
+    assert not (tmp_path / "new").exists()
+    assert [checked_seed(good) for good in (0, 2**63 - 1)] == [0, 2**63 - 1]
+
+
+def test_the_folder_of_a_set_is_named_by_source_and_number(tmp_path: pathlib.Path) -> None:
+    folder = shard_folder(tmp_path, CONFIG, seed=1, num_tasks=20)
+    assert folder == tmp_path / "shards" / f"{CONFIG.source(seed=1).digest()[:16]}-20"
+    assert (CONFIG.rounded(1), CONFIG.rounded(20), CONFIG.rounded(24)) == (8, 24, 24)
 
 
 @pytest.mark.parametrize(

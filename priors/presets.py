@@ -24,7 +24,7 @@ class GenerateConfig:
     workers: int = 1
     """Processes that generate; each uses one core."""
     out: pathlib.Path | None = None
-    """Folder of the set; by default shards/DIGEST under runs/."""
+    """Folder of the set; by default shards/SOURCE-TASKS under runs/, where training looks too."""
 
     def with_kind(self, kind: TaskKind) -> "GenerateConfig":
         """The same preset for the other kind of task."""

@@ -196,8 +196,8 @@ class ShardSet:
         """Opens a finished set after checking the hash of every file.
 
         Raises:
-            Failure: SHARD_MISSING for a set or file that is absent; SHARD_CORRUPT for damaged, swapped or extra files,
-                naming the file with the expected and found hash; FORMAT_VERSION.
+            Failure: SHARD_MISSING for a set or file that is absent, and for one too many; SHARD_CORRUPT for damaged or
+                swapped files, naming the file with the expected and found hash; FORMAT_VERSION.
         """
         manifest = read_manifest(folder)
         known = {files.MANIFEST, "lock"}
@@ -207,7 +207,7 @@ class ShardSet:
         for path in sorted(folder.iterdir()):
             if path.name not in known and not path.name.startswith("."):
                 mend = "it is not in the manifest: move it away"
-                raise Failure(ExitCode.SHARD_CORRUPT, f"shard set {folder} holds an extra file {path.name}: {mend}")
+                raise Failure(ExitCode.SHARD_MISSING, f"shard set {folder} holds an extra file {path.name}: {mend}")
         return cls(folder, manifest=manifest)
 
     @property

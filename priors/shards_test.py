@@ -167,7 +167,7 @@ def test_extra_files_are_named(tmp_path: pathlib.Path) -> None:
     make_set(tmp_path)
     shutil.copy(tmp_path / "part-00000.arrow", tmp_path / "part-00003.arrow")
     failure = refusal(tmp_path)
-    assert failure.code == ExitCode.SHARD_CORRUPT and "part-00003.arrow" in failure.message
+    assert failure.code == ExitCode.SHARD_MISSING and "extra file part-00003.arrow" in failure.message
 
 
 def test_another_format_version_is_refused(tmp_path: pathlib.Path) -> None:

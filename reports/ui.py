@@ -33,6 +33,7 @@ def main() -> None:
 def _main(argv: list[str]) -> int | None:
     flags = config.parse_flags(UiConfig, argv, program="//reports:ui")
     root = paths.user_path(flags.root) if flags.root else paths.default_root()
+    tracking_server.check(root=root, port=flags.port)
     signal.signal(signal.SIGTERM, _stop)
     print("starting MLflow ...", file=sys.stderr, flush=True)
     try:

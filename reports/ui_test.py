@@ -69,4 +69,12 @@ def test_without_a_store_it_says_what_to_do(tmp_path: pathlib.Path) -> None:
     with _start("--root", str(tmp_path)) as program:
         _, said = program.communicate(timeout=60)
     assert program.returncode == ExitCode.NOT_FOUND
-    assert "no tracking store" in said and list(tmp_path.iterdir()) == []
+    assert said.startswith("error: there is no tracking store") and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("port", ["0", "-1", "65536", "99999"])
+def test_a_number_that_is_no_port_is_a_bad_flag(tmp_path: pathlib.Path, port: str) -> None:
+    with _start("--root", str(tmp_path), f"--port={port}") as program:
+        _, said = program.communicate(timeout=60)
+    assert program.returncode == ExitCode.BAD_FLAG
+    assert said.startswith(f"error: --port {port} is no port") and said.count("\n") == 1

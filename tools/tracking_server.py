@@ -17,6 +17,7 @@ from tools.failure import ExitCode, Failure
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 5.0
+_MAX_PORT = 65535
 
 
 @contextlib.contextmanager
@@ -29,13 +30,9 @@ def serving(*, root: pathlib.Path, port: int, host: str = "127.0.0.1") -> Iterat
         host: the interface; loopback unless the caller has put authentication in front.
 
     Raises:
-        Failure: NOT_FOUND without a store; PORT_BUSY; WORKER_FAILED when the server does not come up.
+        Failure: what `check` raises; WORKER_FAILED when the server does not come up.
     """
-    database = root / "mlflow.db"
-    if not database.is_file():
-        mend = "run `bazel run //train:pretrain` first, or name another folder with --root"
-        raise Failure(ExitCode.NOT_FOUND, f"there is no tracking store at {database}: {mend}")
-    _check_port(host, port)
+    check(root=root, port=port, host=host)
     process = subprocess.Popen(
         _command(root, host=host, port=port),
         cwd=root,
@@ -50,6 +47,21 @@ def serving(*, root: pathlib.Path, port: int, host: str = "127.0.0.1") -> Iterat
         _stop(process)
 
 
+def check(*, root: pathlib.Path, port: int, host: str = "127.0.0.1") -> None:
+    """Refuses what cannot be served, before anything is started.
+
+    Raises:
+        Failure: BAD_FLAG for a port outside 1…65535; NOT_FOUND without a store; PORT_BUSY.
+    """
+    if not 1 <= port <= _MAX_PORT:
+        raise Failure(ExitCode.BAD_FLAG, f"--port {port} is no port: give a number from 1 to {_MAX_PORT}")
+    database = root / "mlflow.db"
+    if not database.is_file():
+        mend = "run `bazel run //train:pretrain` first, or name another folder with --root"
+        raise Failure(ExitCode.NOT_FOUND, f"there is no tracking store at {database}: {mend}")
+    _check_port(host, port)
+
+
 def _command(root: pathlib.Path, *, host: str, port: int) -> list[str]:
     """`-P` keeps folders of ours that are named like packages of theirs off the server's path."""
     store = ["--backend-store-uri", tracking.database_uri(root), "--artifacts-destination", str(root / "artifacts")]
@@ -62,7 +74,7 @@ def _check_port(host: str, port: int) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             mend = "end the program that uses it, or give another one with --port"
             raise Failure(ExitCode.PORT_BUSY, f"port {port} on {host} cannot be used ({error}): {mend}") from error
 

@@ -98,11 +98,24 @@ class BarDistribution:
 
     def mean(self) -> Tensor:
         """E[y] [B, M]."""
+        centres = self._centres()
+        return (self.log_mass.exp().to(centres.dtype) @ centres) * self.scale + self.location
+
+    def variance_scaled(self) -> Tensor:
+        """Var[t] [B, M] on the scaled axis, fp64: between buckets, and within them."""
+        sigma_low, sigma_high = self._tail_sigmas()
+        centres, within = self._centres(), self.borders.diff() ** 2 / 12
+        within[0], within[-1] = sigma_low**2 * (1 - 2 / math.pi), sigma_high**2 * (1 - 2 / math.pi)
+        mass = self.log_mass.exp().to(centres.dtype)
+        return mass @ (centres**2 + within) - (mass @ centres) ** 2
+
+    def _centres(self) -> Tensor:
+        """[Q] the mean of each bucket on the scaled axis."""
         sigma_low, sigma_high = self._tail_sigmas()
         centres = 0.5 * (self.borders[1:] + self.borders[:-1])
         centres[0] = self.borders[1] - sigma_low * math.sqrt(2 / math.pi)
         centres[-1] = self.borders[-2] + sigma_high * math.sqrt(2 / math.pi)
-        return (self.log_mass.exp().to(centres.dtype) @ centres) * self.scale + self.location
+        return centres
 
     def cdf(self, y: Tensor) -> Tensor:
         """P(Y ≤ y) [B, M, S] at points y [B, M, S] or broadcastable."""

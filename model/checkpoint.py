@@ -163,15 +163,18 @@ def step_of(folder: pathlib.Path) -> int:
     return int(_STEP_FOLDER.fullmatch(folder.name).group(1))
 
 
+def is_whole(folder: pathlib.Path) -> bool:
+    """Whether every hash of a checkpoint folder holds."""
+    try:
+        _verify(folder)
+    except Failure:
+        return False
+    return True
+
+
 def newest_verified(root: pathlib.Path) -> pathlib.Path | None:
     """The newest checkpoint whose every hash holds, or None; damaged ones are passed over."""
-    for folder in reversed(step_folders(root)):
-        try:
-            _verify(folder)
-        except Failure:
-            continue
-        return folder
-    return None
+    return next((folder for folder in reversed(step_folders(root)) if is_whole(folder)), None)
 
 
 def prune(root: pathlib.Path, *, keep: int, protected: set[int]) -> None:

@@ -171,7 +171,7 @@ class ICLRegressor(_ICLEstimator, base.RegressorMixin):
         for _ in range(self.num_estimators):
             order = generator.permutation(queries.shape[1])
             bars: BarDistribution = self.network(self._inputs(queries, order, self._context.y, num_classes=0))
-            parts.append(torch.cat([bars.mean()[0, :, None], bars.quantiles(levels)[0]], dim=-1))
+            parts.append(torch.cat([bars.mean()[0, :, None], bars.quantiles(levels.to(bars.borders))[0]], dim=-1))
         average = torch.stack(parts).double().mean(0).cpu().numpy() * self._scale + self._location
         return average[:, 0], average[:, 1:]
 

@@ -11,7 +11,7 @@ import pathlib
 import secrets
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from tools.failure import ExitCode, Failure
@@ -58,6 +58,31 @@ def _write_failure(path: pathlib.Path, error: OSError, *, needed: int) -> Failur
 def write_json(path: pathlib.Path, value: Any) -> None:
     """Writes `value` as indented JSON with sorted keys, whole or not at all."""
     write_bytes(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+
+
+def append_json_line(path: pathlib.Path, record: Mapping[str, Any]) -> None:
+    """Appends one JSON object as a line.
+
+    Raises:
+        Failure: DISK_FULL, NOT_WRITABLE.
+    """
+    line = json.dumps(record) + "\n"
+    try:
+        with path.open("a") as file:
+            file.write(line)
+    except OSError as error:
+        raise _write_failure(path, error, needed=len(line)) from error
+
+
+def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines, empty without one; a line cut short by a crash is left out."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text().splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
 def sync_folder(folder: pathlib.Path) -> None:

@@ -1,6 +1,17 @@
 """Where training runs and on how many processes: configuration without Ray, so that `--help` stays quick."""
 
 import dataclasses
+from collections.abc import Collection
+
+from tools.failure import ExitCode, Failure
+
+RAY_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_TRAIN_V2_ENABLED": "1",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Environment variables that Ray reads while it is imported; workers get them too."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,3 +42,49 @@ class Workers:
         if self.gpus_each:
             return f"{self.count} workers with {self.gpus_each} GPU each"
         return f"{self.count} CPU workers with one torch thread each"
+
+
+def check_address(config: ClusterConfig) -> None:
+    """Refuses an address over which training cannot run.
+
+    Raises:
+        Failure: BAD_FLAG.
+    """
+    if config.address.startswith("ray://"):
+        raise Failure(
+            ExitCode.BAD_FLAG,
+            f"--cluster.address {config.address} is a Ray Client address, over which training is not supported: "
+            "submit the command with Ray Jobs (`ray job submit --address http://HEAD:8265 -- ...`) "
+            "and use --cluster.address auto",
+        )
+    if config.address not in ("local", "auto"):
+        raise Failure(ExitCode.BAD_FLAG, f"--cluster.address {config.address!r} is not known: use local or auto")
+
+
+def workers_for(config: ClusterConfig, *, cpus: int, gpus: int, batch_sizes: Collection[int]) -> Workers:
+    """How many workers train on a cluster of `cpus` cores and `gpus` GPUs.
+
+    By default as many as there are GPUs (or cores) and as divide every batch size.
+
+    Raises:
+        Failure: BAD_FLAG for numbers that fit no batch; TOO_FEW_RESOURCES with both numbers.
+    """
+    each = config.gpus_per_worker if config.gpus_per_worker is not None else min(1, gpus)
+    if each < 0:
+        raise Failure(ExitCode.BAD_FLAG, f"--cluster.gpus-per-worker {each} is negative: give 0 or more")
+    have = gpus // each if each else cpus
+    noun = f"GPU workers ({gpus} GPUs, {each} each)" if each else "CPU workers (one a core)"
+    if config.num_workers is None and have:
+        fitting = max(count for count in range(1, have + 1) if all(size % count == 0 for size in batch_sizes))
+        return Workers(count=fitting, gpus_each=each)
+    wanted = config.num_workers if config.num_workers is not None else 1
+    if wanted < 1:
+        raise Failure(ExitCode.BAD_FLAG, f"--cluster.num-workers {wanted} is too small: give 1 or more")
+    if wanted > have:
+        text = f"--cluster.num-workers {wanted} is more than the cluster's {have} {noun}: ask for {have} or fewer"
+        raise Failure(ExitCode.TOO_FEW_RESOURCES, text)
+    for size in batch_sizes:
+        if size % wanted:
+            mend = f"give a number that divides {size}"
+            raise Failure(ExitCode.BAD_FLAG, f"--cluster.num-workers {wanted} does not divide the batch: {mend}")
+    return Workers(count=wanted, gpus_each=each)

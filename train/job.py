@@ -16,8 +16,10 @@ from priors.mixture import PriorConfig
 from priors.shards import ShardSet
 from tools import config as configs
 from tools import files
+from tools.failure import ExitCode, Failure
 from train.loop import LoopConfig, LoopHooks, train
-from train.state import TrainState, fresh_state, restore_state, save_state
+from train.state import TrainState, fresh_state, read_validation, restore_state, save_state
+from train.step import compute_dtype
 from train.validation import same_shape_batches, validation_figures
 
 VALIDATION_SEED = 1  # of the held-out tasks that choose the checkpoint; those that report have other seeds
@@ -83,6 +85,8 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
     plan = BatchPlan(shards, batch_size=job.loop.batch_size, seed=job.seed)
     identity = {"config": configs.digest((job.network, job.loop, job.seed)), "data": shards.digest}
     state = fresh_state(job.network, job.loop.optimizer, seed=job.seed, device=place.device, identity=identity)
+    dtype = str(compute_dtype(place.device)).removeprefix("torch.")
+    state.numerics = {"dtype": dtype, "num_workers": place.world_size, "device": place.device.type}
     if restore_state(job.checkpoints, state) and state.step >= job.loop.num_steps:
         return
     writer = _Writer(job, state) if place.rank == 0 else None
@@ -104,40 +108,42 @@ class _Writer:
         self._batches = same_shape_batches(
             held_out_episodes(job.prior, seed=VALIDATION_SEED, count=job.num_validation_tasks)
         )
-        self._best_file = pathlib.Path(job.folder) / "best.json"
         _cut_records(job.metrics, state.step)
 
     def validate(self, state: TrainState) -> dict[str, float]:
         return validation_figures(state.network, self._batches)
 
     def record(self, record: dict[str, Any]) -> None:
-        with self._job.metrics.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        files.append_json_line(self._job.metrics, record)
 
     def save(self, state: TrainState, figures: dict[str, float]) -> None:
-        save_state(self._job.checkpoints, state)
-        best = read_best(pathlib.Path(self._job.folder))
-        if best is None or figures["nll"] < best["nll"]:
-            best = {"step": state.step, "nll": figures["nll"]}
-            files.write_json(self._best_file, best)
-        checkpoint.prune(self._job.checkpoints, keep=self._job.loop.keep_checkpoints, protected={best["step"]})
+        save_state(self._job.checkpoints, state, validation=figures)
+        best = note_best(self._job)
+        checkpoint.prune(self._job.checkpoints, keep=self._job.loop.keep_checkpoints, protected={best})
 
 
-def read_best(folder: pathlib.Path) -> dict[str, Any] | None:
-    """{"step", "nll"} of the checkpoint with the lowest validation NLL in `runs/<name>/<kind>`, or None."""
-    path = folder / "best.json"
-    return json.loads(path.read_bytes()) if path.exists() else None
+def note_best(job: TrainingJob) -> int:
+    """Writes `best.json`, {"step", "nll"} of the checkpoint with the lowest validation NLL, and returns its step.
+
+    It is read off the checkpoints themselves, so it is right after a kill at any point and after damage to one.
+
+    Raises:
+        Failure: NOT_FOUND when there is no checkpoint.
+    """
+    scored = [(read_validation(folder)["nll"], checkpoint.step_of(folder)) for folder in verified(job.checkpoints)]
+    if not scored:
+        raise Failure(ExitCode.NOT_FOUND, f"{job.checkpoints} holds no whole checkpoint: train first")
+    nll, step = min(scored)
+    files.write_json(pathlib.Path(job.folder) / "best.json", {"step": step, "nll": nll})
+    return step
 
 
-def read_records(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The whole lines of a metrics file; a last line cut short by a crash is left out."""
-    if not path.exists():
-        return []
-    lines = path.read_text().split("\n")[:-1]
-    return [json.loads(line) for line in lines]
+def verified(checkpoints: pathlib.Path) -> list[pathlib.Path]:
+    """The checkpoint folders whose every hash holds, in ascending order of step."""
+    return [folder for folder in checkpoint.step_folders(checkpoints) if checkpoint.is_whole(folder)]
 
 
 def _cut_records(path: pathlib.Path, step: int) -> None:
     """Drops what a run recorded after the checkpoint from which it goes on."""
-    kept = [record for record in read_records(path) if record["step"] <= step and step > 0]
+    kept = [record for record in files.read_json_lines(path) if record["step"] <= step and step > 0]
     files.write_bytes(path, "".join(json.dumps(record) + "\n" for record in kept).encode())

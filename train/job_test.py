@@ -1,7 +1,9 @@
 """Tests of a training job on this machine: files, resumption, several workers."""
 
 import dataclasses
+import json
 import pathlib
+import shutil
 import socket
 
 import pytest
@@ -13,7 +15,8 @@ from model.icl_transformer import LabelKind
 from priors.generation import ShardConfig, ensure_shards
 from priors.mixture import PriorConfig
 from tools.failure import ExitCode, Failure
-from train.job import Place, TrainingJob, read_best, read_records, run_job
+from tools.files import read_json_lines
+from train.job import Place, TrainingJob, note_best, run_job
 from train.loop import LoopConfig
 from train.toy import small_network
 
@@ -50,10 +53,10 @@ def test_a_job_leaves_metrics_checkpoints_and_the_best_step(shards: str, tmp_pat
     assert not job.is_complete()
     run_job(job, Place())
     assert job.is_complete()
-    records = read_records(job.metrics)
+    records = read_json_lines(job.metrics)
     assert [record["step"] for record in records] == [1, 2, 2, 3, 4, 4, 5, 6, 6]
     nll = {record["step"]: record["validation/nll"] for record in records if "validation/nll" in record}
-    best = read_best(tmp_path / "a")
+    best = json.loads((tmp_path / "a" / "best.json").read_bytes())
     assert best == {"step": min(nll, key=nll.get), "nll": min(nll.values())}
     kept = [checkpoint.step_of(folder) for folder in checkpoint.step_folders(job.checkpoints)]
     assert {4, 6, best["step"]} <= set(kept)
@@ -73,9 +76,35 @@ def test_a_job_cut_short_ends_in_the_same_bits_and_records(shards: str, tmp_path
     wanted, found = _weights(whole), _weights(cut)
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
     losses = [
-        {r["step"]: r["train/loss"] for r in read_records(job.metrics) if "train/loss" in r} for job in (whole, cut)
+        {r["step"]: r["train/loss"] for r in read_json_lines(job.metrics) if "train/loss" in r} for job in (whole, cut)
     ]
     assert losses[0] == losses[1]
+
+
+def test_the_best_step_is_right_after_a_kill_before_it_was_noted_and_after_damage(
+    shards: str, tmp_path: pathlib.Path
+) -> None:
+    """T1: what is chosen is read off the checkpoints that verify."""
+    job = _job(shards, tmp_path / "a", num_steps=4)
+    run_job(job, Place())
+    best = note_best(job)
+    (tmp_path / "a" / "best.json").unlink()
+    assert note_best(job) == best
+    assert json.loads((tmp_path / "a" / "best.json").read_bytes())["step"] == best
+    (job.checkpoints / f"step-{best:08d}" / "weights.safetensors").write_bytes(b"damaged")
+    assert note_best(job) != best
+    shutil.rmtree(job.checkpoints)
+    with pytest.raises(Failure) as caught:
+        note_best(job)
+    assert caught.value.code is ExitCode.NOT_FOUND
+
+
+def test_a_checkpoint_says_with_what_numerics_it_was_made(shards: str, tmp_path: pathlib.Path) -> None:
+    job = _job(shards, tmp_path / "a", num_steps=2)
+    run_job(job, Place())
+    values = checkpoint.load_state(checkpoint.step_folders(job.checkpoints)[-1]).values
+    assert values["numerics"]["num_workers"] == 1 and values["numerics"]["device"] == "cpu"
+    assert values["numerics"]["dtype"] in ("bfloat16", "float32")
 
 
 def test_a_complete_job_changes_nothing(shards: str, tmp_path: pathlib.Path) -> None:
@@ -118,5 +147,5 @@ def test_two_workers_train_on_the_same_tasks_and_repeat_bit_by_bit(shards: str, 
     _run_on_two(two)
     _run_on_two(again)
     assert all(torch.equal(_weights(again)[name], tensor) for name, tensor in _weights(two).items())
-    losses = [[r["train/loss"] for r in read_records(job.metrics) if "train/loss" in r] for job in (one, two)]
+    losses = [[r["train/loss"] for r in read_json_lines(job.metrics) if "train/loss" in r] for job in (one, two)]
     assert losses[0] == pytest.approx(losses[1], abs=5e-3)

@@ -32,6 +32,8 @@ class LoopConfig:
     """Steps between two validations with checkpoints."""
     keep_checkpoints: int = 2
     """Newest checkpoints that stay, beside the best."""
+    spread_power: float = 0.5
+    """In regression, losses are weighted by (predicted variance)^this; 0 is plain NLL."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """Optimizer and schedule."""
 
@@ -77,7 +79,14 @@ def train(state: TrainState, config: LoopConfig, *, hooks: LoopHooks) -> None:
             raise Failure(ExitCode.INTERRUPTED, f"stopped at step {step}; the same command goes on from there")
         factor = schedule(step, num_steps=config.num_steps, config=config.optimizer)
         state.network.train()
-        result = training_step(state.network, state.optimizer, batch=hooks.batch(step), factor=factor, dtype=dtype)
+        result = training_step(
+            state.network,
+            state.optimizer,
+            batch=hooks.batch(step),
+            factor=factor,
+            dtype=dtype,
+            spread_power=config.spread_power,
+        )
         state.step = step + 1
         state.tasks_seen += config.batch_size
         _count_skip(state, result.skipped, config)

@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from model.regression_heads import BarHead
+
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
@@ -128,7 +130,7 @@ class MuonAdamW:
 
 def split_parameters(network: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
     """Weight matrices of hidden linear layers, and everything else (embeddings, tokens, vectors, the output layer)."""
-    outputs = {id(layer.weight) for name, layer in network.named_modules() if name.endswith("head.layers.2")}
+    outputs = {id(module.layers[-1].weight) for module in network.modules() if isinstance(module, BarHead)}
     linear = {id(layer.weight) for layer in network.modules() if isinstance(layer, nn.Linear)} - outputs
     matrices, rest = {}, {}
     for name, parameter in network.named_parameters():

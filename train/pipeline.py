@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -14,14 +14,13 @@ from eval.icl_predictor import ICLPredictor
 from eval.subject import Subject, subject_record
 from model import checkpoint
 from model.network import Network
-from priors.generation import ShardConfig, ensure_shards, held_out_episodes
+from priors.generation import ensure_shards, held_out_episodes
 from priors.shards import ShardSet
 from priors.task import TaskKind
 from tools import files, progress
 from tools.tracking import Tracker
 from train.cluster import Workers
-from train.job import TrainingJob, read_best, read_records
-from train.presets import ModelConfig, PretrainConfig
+from train.job import TrainingJob, note_best
 from train.run import FORMAT_VERSION, RunFolder
 from train.state import initial_network
 from train.workers import connected, run_jobs
@@ -41,47 +40,61 @@ def run_pipeline(run: RunFolder, render: Callable[[pathlib.Path], pathlib.Path])
     Returns:
         The summary.
     """
-    config = run.config
-    tracker = Tracker.open(uri=config.tracking_uri, root=run.root, experiment=EXPERIMENT, run_name=run.name)
-    status = "FAILED"
-    try:
+    real = {kind: _tables(run, kind) for kind in TaskKind}  # first: a table that cannot be read stops nothing later
+    jobs = {kind: _job(run, kind) for kind in TaskKind}
+    with contextlib.ExitStack() as stack:
+        workers = None
+        if not all(job.is_complete() for job in jobs.values()):
+            sizes = {job.loop.batch_size for job in jobs.values()}
+            workers = stack.enter_context(connected(run.config.cluster, batch_sizes=sizes))
+        with _tracked(run) as tracker:
+            tracker.log_params({"config": run.config_json()})
+            _make_models(run, jobs, workers=workers, tracker=tracker)
+            stack.close()
+            with run.stage("audit"):
+                trained = {kind: _audited(job) for kind, job in jobs.items()}
+            with run.stage("score"):
+                for kind, model in trained.items():
+                    _score(run, model, real[kind])
+            with run.stage("report"):
+                files.write_json(run.summary_path, _summary(run, trained))
+                render(run.path)
+            summary = _summary(run, trained)
+            files.write_json(run.summary_path, summary)
+            _log_results(run, summary, tracker)
+            return _completed(run, summary, undelivered=tracker.close("FINISHED"))
+
+
+def deliver(run: RunFolder, summary: dict[str, Any]) -> dict[str, Any]:
+    """Sends a finished run to the tracking store again, because the store was away when it ended."""
+    with _tracked(run) as tracker:
         tracker.log_params({"config": run.config_json()})
-        real = {kind: _tables(run, kind) for kind in TaskKind}  # first: a table that cannot be read stops nothing later
-        jobs = {kind: _job(run, kind) for kind in TaskKind}
-        _make_models(run, jobs, tracker)
-        with run.stage("audit"):
-            trained = {kind: _audited(run, job) for kind, job in jobs.items()}
-        with run.stage("score"):
-            for kind, model in trained.items():
-                _score(run, model, real[kind])
-        with run.stage("report"):
-            files.write_json(run.summary_path, _summary(run, trained))
-            render(run.path)
-        summary = _summary(run, trained)
-        files.write_json(run.summary_path, summary)
-        _track(run, summary, tracker)
-        status = "FINISHED"
-        return summary
-    except KeyboardInterrupt:
-        status = "KILLED"
+        for kind in TaskKind:
+            tracker.replay(run.kind_path(kind) / "metrics.jsonl", prefix=f"{kind}/")
+        _log_results(run, summary, tracker)
+        return _completed(run, summary, undelivered=tracker.close("FINISHED"))
+
+
+@contextlib.contextmanager
+def _tracked(run: RunFolder) -> Iterator[Tracker]:
+    """The run in the tracking store; whoever finishes it closes it, and what stops it before is recorded there."""
+    tracker = Tracker.open(uri=run.config.tracking_uri, root=run.root, experiment=EXPERIMENT, run_name=run.name)
+    try:
+        yield tracker
+    except BaseException as error:
+        tracker.close("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         raise
-    finally:
-        tracker.close(status)
 
 
-def model_config(config: PretrainConfig, kind: TaskKind) -> ModelConfig:
-    """The config of one of the two models."""
-    return config.classification if kind is TaskKind.CLASSIFICATION else config.regression
-
-
-def shard_config(config: PretrainConfig, kind: TaskKind) -> ShardConfig:
-    """The shards of one of the two models."""
-    shards = config.data.shards
-    return dataclasses.replace(shards, prior=dataclasses.replace(shards.prior, kind=kind))
+def _completed(run: RunFolder, summary: dict[str, Any], *, undelivered: int) -> dict[str, Any]:
+    """Marks the run as finished: the last thing that is written."""
+    done = summary | {"complete": True, "undelivered": undelivered}
+    files.write_json(run.summary_path, done)
+    return done
 
 
 def _job(run: RunFolder, kind: TaskKind) -> TrainingJob:
-    model, folder, shards = model_config(run.config, kind), run.kind_path(kind), shard_config(run.config, kind)
+    model, folder, shards = run.config.models()[kind], run.kind_path(kind), run.config.shards(kind)
     folder.mkdir(exist_ok=True)
     source = shards.source(seed=run.config.seed).digest()
     return TrainingJob(
@@ -95,24 +108,23 @@ def _job(run: RunFolder, kind: TaskKind) -> TrainingJob:
     )
 
 
-def _make_models(run: RunFolder, jobs: dict[TaskKind, TrainingJob], tracker: Tracker) -> None:
-    """Shards, then training. What the cluster lacks is said before anything is generated."""
-    pending = [job for job in jobs.values() if not job.is_complete()]
-    with contextlib.ExitStack() as stack:
-        workers = stack.enter_context(connected(run.config.cluster)) if pending else None
-        with run.stage("generate"):
-            for kind, job in jobs.items():
-                shards = _shards(run, kind, job)
-                tracker.log_dataset(name=f"prior-{kind}", digest=shards.digest, source=job.shards)
-        with run.stage("train"):
-            if workers is not None:
-                _train(jobs, workers, tracker)
+def _make_models(
+    run: RunFolder, jobs: dict[TaskKind, TrainingJob], *, workers: Workers | None, tracker: Tracker
+) -> None:
+    """Shards, then training; `workers` is None where every model is trained."""
+    with run.stage("generate"):
+        for kind, job in jobs.items():
+            shards = _shards(run, kind, job)
+            tracker.log_dataset(name=f"prior-{kind}", digest=shards.digest, source=job.shards)
+    with run.stage("train"):
+        if workers is not None:
+            _train(jobs, workers, tracker)
     _replay(jobs, tracker)
 
 
 def _shards(run: RunFolder, kind: TaskKind, job: TrainingJob) -> ShardSet:
     """Makes the training shards, or verifies and reuses those of the same prior, seed and number."""
-    config, num_tasks = shard_config(run.config, kind), run.config.data.num_tasks
+    config, num_tasks = run.config.shards(kind), run.config.data.num_tasks
     with progress.meter(f"{kind} shards", total=num_tasks, unit="tasks") as meter:
         return ensure_shards(
             config,
@@ -138,14 +150,14 @@ def _train(jobs: dict[TaskKind, TrainingJob], workers: Workers, tracker: Tracker
 
 def _last_steps(jobs: dict[TaskKind, TrainingJob]) -> int:
     """How many steps were recorded, over all models."""
-    return sum(records[-1]["step"] for job in jobs.values() if (records := read_records(job.metrics)))
+    return sum(records[-1]["step"] for job in jobs.values() if (records := files.read_json_lines(job.metrics)))
 
 
 def _show(jobs: dict[TaskKind, TrainingJob], meter: progress.Meter) -> None:
     """Shows the sum of steps, and loss and rate of the model that trains now."""
     note = "starting workers"
     for kind, job in jobs.items():
-        records = [record for record in read_records(job.metrics) if "train/loss" in record]
+        records = [record for record in files.read_json_lines(job.metrics) if "train/loss" in record]
         if records:
             last = records[-1]
             loss, rate = last["train/loss"], last["train/tasks_per_second"]
@@ -181,11 +193,10 @@ class Trained:
         return TaskKind(self.job.network.kind.value)
 
 
-def _audited(run: RunFolder, job: TrainingJob) -> Trained:
-    """Audits the checkpoint that validation chose, and draws what the report shows of it."""
+def _audited(job: TrainingJob) -> Trained:
+    """Audits the checkpoint that validation chose, on the CPU, and draws what the report shows of it."""
     folder = pathlib.Path(job.folder)
-    best = read_best(folder)
-    loaded = checkpoint.load_checkpoint(job.checkpoints / f"step-{best['step']:08d}")
+    loaded = checkpoint.load_checkpoint(job.checkpoints / f"step-{note_best(job):08d}")
     network = loaded.network()
     verdict = audits.audit_network(network, weights_sha256=loaded.weights_sha256)
     files.write_json(folder / "audit.json", verdict)
@@ -247,6 +258,7 @@ def _summary(run: RunFolder, trained: dict[TaskKind, Trained]) -> dict[str, Any]
             "parameters": sum(parameter.numel() for parameter in model.network.parameters()),
             "tasks_seen": model.checkpoint.step * model.job.loop.batch_size,
             "step": model.checkpoint.step,
+            "num_steps": model.job.loop.num_steps,
             "status": model.status.value,
             "scores": results.scores_tree(results.read_results(folder / "results.arrow").rows),
         }
@@ -259,7 +271,7 @@ def _summary(run: RunFolder, trained: dict[TaskKind, Trained]) -> dict[str, Any]
     }
 
 
-def _track(run: RunFolder, summary: dict[str, Any], tracker: Tracker) -> None:
+def _log_results(run: RunFolder, summary: dict[str, Any], tracker: Tracker) -> None:
     """Logs scores, page, figures and files."""
     for kind, model in summary["models"].items():
         scores = {

@@ -9,7 +9,9 @@ from model.icl_transformer import LabelKind
 from model.network import NetworkConfig
 from priors import presets as priors
 from priors.generation import ShardConfig
-from train.cluster import ClusterConfig
+from priors.task import TaskKind
+from tools.failure import ExitCode, Failure
+from train.cluster import ClusterConfig, check_address
 from train.loop import LoopConfig
 from train.optimization import OptimizerConfig
 
@@ -75,7 +77,16 @@ class PretrainConfig:
 
     def identity(self) -> "PretrainConfig":
         """The config without what changes no result: name, places, cluster."""
-        return dataclasses.replace(self, name=None, root=None, tracking_uri=None, tables=None, cluster=ClusterConfig())
+        return dataclasses.replace(self, name=None, root=None, tracking_uri=None, cluster=ClusterConfig())
+
+    def models(self) -> dict[TaskKind, ModelConfig]:
+        """The two models by kind."""
+        return {TaskKind.CLASSIFICATION: self.classification, TaskKind.REGRESSION: self.regression}
+
+    def shards(self, kind: TaskKind) -> ShardConfig:
+        """The shards of one of the two models."""
+        prior = dataclasses.replace(self.data.shards.prior, kind=kind)
+        return dataclasses.replace(self.data.shards, prior=prior)
 
 
 def tiny() -> PretrainConfig:
@@ -116,3 +127,38 @@ def _preset(prior: priors.GenerateConfig, network: _NetworkPreset, loop: LoopCon
 
 
 PRESETS = {"tiny": tiny, "small": small, "base": base, "large": large}
+
+
+def checked(config: PretrainConfig) -> PretrainConfig:
+    """Returns the config if a run of it can begin.
+
+    Raises:
+        Failure: BAD_FLAG, naming the flag, its value and what it may be.
+    """
+    check_address(config.cluster)
+    at_least_one = {
+        "--data.num-tasks": config.data.num_tasks,
+        "--data.num-validation-tasks": config.data.num_validation_tasks,
+        "--data.shards.group-size": config.data.shards.group_size,
+        "--data.shards.groups-per-part": config.data.shards.groups_per_part,
+        "--scoring.num-seeds": config.scoring.num_seeds,
+        "--scoring.num-synthetic-tasks": config.scoring.num_synthetic_tasks,
+        "--scoring.num-estimators": config.scoring.num_estimators,
+    }
+    for kind, model in config.models().items():
+        for name in ("num_steps", "batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
+            at_least_one[f"--{kind}.loop.{name.replace('_', '-')}"] = getattr(model.loop, name)
+    for flag, value in at_least_one.items():
+        if value < 1:
+            raise Failure(ExitCode.BAD_FLAG, f"{flag} {value} is too small: give 1 or more")
+    if not 0 <= config.seed < 2**63:
+        raise Failure(ExitCode.BAD_FLAG, f"--seed {config.seed} is out of range: give 0 to {2**63 - 1}")
+    for kind, model in config.models().items():
+        if model.network.kind.value != kind.value:
+            found = model.network.kind.value
+            raise Failure(ExitCode.BAD_FLAG, f"--{kind}.network.kind {found} is not {kind}: leave it out")
+        if config.data.shards.group_size % model.loop.batch_size:
+            size, group = model.loop.batch_size, config.data.shards.group_size
+            mend = f"give a number that divides --data.shards.group-size {group}"
+            raise Failure(ExitCode.BAD_FLAG, f"--{kind}.loop.batch-size {size} does not fit the shards: {mend}")
+    return config

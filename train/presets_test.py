@@ -6,7 +6,8 @@ import pathlib
 import pytest
 
 from tools import config as configs
-from train.presets import PRESETS, PretrainConfig
+from tools.failure import ExitCode, Failure
+from train.presets import PRESETS, PretrainConfig, checked
 
 _GOLDEN = pathlib.Path(__file__).parent / "testdata"
 
@@ -31,6 +32,31 @@ def test_one_epoch_covers_the_tiny_preset() -> None:
     config = PRESETS["tiny"]()
     loop = config.classification.loop
     assert loop.num_steps * loop.batch_size <= config.data.num_tasks
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--seed", "-1"],
+        ["--scoring.num-seeds", "0"],
+        ["--classification.loop.batch-size", "0"],
+        ["--regression.loop.batch-size", "48"],
+        ["--classification.network.kind", "regression"],
+        ["--data.num-tasks", "0"],
+        ["--cluster.address", "ray://head:10001"],
+    ],
+)
+def test_a_value_that_no_run_can_have_is_refused_by_name(flags: list[str]) -> None:
+    _, config = configs.parse_preset(PRESETS, flags, program="p", default="tiny")
+    with pytest.raises(Failure) as caught:
+        checked(config)
+    assert caught.value.code is ExitCode.BAD_FLAG
+    assert flags[0] in caught.value.message and flags[1] in caught.value.message
+
+
+def test_presets_are_configs_that_can_run() -> None:
+    for make in PRESETS.values():
+        assert checked(make()) == make()
 
 
 def test_the_digest_ignores_where_a_run_happens_and_nothing_else() -> None:

@@ -4,15 +4,17 @@ bazel run //train:pretrain                                     # preset tiny, th
 bazel run //train:pretrain -- base --cluster.address auto --root /shared/runs
 """
 
+import os
 import signal
 import sys
 from types import FrameType
+from typing import Any
 
 from tools import config as configs
-from tools import files
 from tools.failure import run_program
-from train.presets import PRESETS, PretrainConfig
-from train.run import RunFolder, open_run
+from train.cluster import RAY_SETTINGS
+from train.presets import PRESETS, checked
+from train.run import RunFolder, claimed, name_run
 
 
 def main() -> None:
@@ -23,38 +25,42 @@ def main() -> None:
 def _main(argv: list[str]) -> int:
     preset, config = configs.parse_preset(PRESETS, argv, program="bazel run //train:pretrain --", default="tiny")
     signal.signal(signal.SIGTERM, _interrupt)
-    run = open_run(preset, config)
-    with files.FolderLock(run.path):
-        run.write_config()
-        summary = run.summary()
-        if summary is not None:
-            steps = {kind: model["step"] for kind, model in summary["models"].items()}
-            print(f"run {run.name} is complete at step {max(steps.values())}: nothing to do")
+    run = name_run(preset, checked(config))
+    summary = run.summary()
+    with claimed(run):
+        if summary is None or summary["undelivered"]:
+            summary = _work(run, summary)
         else:
-            # Imported here because it brings ray, mlflow and scikit-learn: --help and a finished run need none of them.
-            from reports.page import render
-            from train.pipeline import run_pipeline
-
-            summary = run_pipeline(run, render)
-    _point_out(run, config, verified=summary["verified"])
+            steps = max(model["num_steps"] for model in summary["models"].values())
+            print(f"run {run.name} is complete at step {steps}: nothing to do")
+    _point_out(run, verified=summary["verified"])
     return 0
+
+
+def _work(run: RunFolder, summary: dict[str, Any] | None) -> dict[str, Any]:
+    """Imports here what brings ray, mlflow and scikit-learn: --help and a finished run need none of them."""
+    os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
+    from reports.page import render
+    from train.pipeline import deliver, run_pipeline
+
+    return run_pipeline(run, render) if summary is None else deliver(run, summary)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _point_out(run: RunFolder, config: PretrainConfig, *, verified: bool) -> None:
+def _point_out(run: RunFolder, *, verified: bool) -> None:
     """Says where everything is."""
     rows = [
         ("verdict", "verified" if verified else "not-yet-verified: see the audits on the page"),
         ("report", run.path / "report.html"),
         ("summary", run.summary_path),
         ("checkpoints", run.path / "<kind>" / "checkpoints"),
-        ("tracking", config.tracking_uri or f"{run.root / 'mlflow.db'}; to open it:"),
+        ("tracking", run.config.tracking_uri or f"{run.root / 'mlflow.db'}; to open it:"),
     ]
     for name, value in rows:
         print(f"{name:>12}  {value}")
-    if config.tracking_uri is None:
+    if run.config.tracking_uri is None:
         print(f"{'':>12}  bazel run //reports:ui -- --root {run.root}")
     sys.stdout.flush()

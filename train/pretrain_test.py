@@ -138,10 +138,12 @@ def test_an_address_of_ray_client_is_refused_before_anything_is_written(tmp_path
     done = _run([*_flags(tmp_path), "--cluster.address", "ray://head:10001"])
     assert done.returncode == ExitCode.BAD_FLAG
     assert "Ray Jobs" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_more_workers_than_cores_are_refused_with_both_numbers(tmp_path: pathlib.Path) -> None:
     """T5."""
     done = _run([*_flags(tmp_path), "--cluster.num-workers", "4096"])
     assert done.returncode == ExitCode.TOO_FEW_RESOURCES
-    assert "4096" in done.stderr
+    assert "4096" in done.stderr and done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import shutil
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -38,7 +39,7 @@ class RunFolder:
 
     @property
     def summary_path(self) -> pathlib.Path:
-        """Written last; a run with a summary is finished."""
+        """The scores; a summary that says "complete" is the last thing that a run writes."""
         return self.path / "summary.json"
 
     def kind_path(self, kind: TaskKind) -> pathlib.Path:
@@ -47,7 +48,16 @@ class RunFolder:
 
     def summary(self) -> dict[str, Any] | None:
         """The summary of a finished run, or None."""
-        return json.loads(self.summary_path.read_bytes()) if self.summary_path.exists() else None
+        try:
+            found = json.loads(self.summary_path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        return found if found.get("complete") is True else None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any stage was entered."""
+        return (self.path / "events.jsonl").exists()
 
     def config_json(self) -> Any:
         """The config as JSON values."""
@@ -70,10 +80,10 @@ class RunFolder:
             "config": self.config_json(),
         }
         if path.exists():
-            found = json.loads(path.read_bytes()).get("digest")
+            found = _digest_in(path)
             if found != record["digest"]:
                 mend = "choose another --name, or delete that folder"
-                there, here = str(found)[:12], record["digest"][:12]
+                there, here = found[:12], record["digest"][:12]
                 text = f"{self.path} holds a run of config {there}, not {here}: {mend}"
                 raise Failure(ExitCode.CONFIG_MISMATCH, text)
             return
@@ -81,37 +91,61 @@ class RunFolder:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Announces a stage on standard error and records its start and end in events.jsonl."""
+        """Announces a stage on standard error; records its start and its end, or interruption, in events.jsonl."""
         progress.say(f"== {name}")
         self._event(name, "start", 0.0)
-        start = time.perf_counter()
-        yield
-        self._event(name, "end", time.perf_counter() - start)
+        start, ending = time.perf_counter(), "interrupted"
+        try:
+            yield
+            ending = "end"
+        finally:
+            self._event(name, ending, time.perf_counter() - start)
 
     def _event(self, stage: str, event: str, seconds: float) -> None:
-        with (self.path / "events.jsonl").open("a") as file:
-            file.write(json.dumps({"stage": stage, "event": event, "seconds": round(seconds, 3)}) + "\n")
+        record = {"stage": stage, "event": event, "seconds": round(seconds, 3)}
+        files.append_json_line(self.path / "events.jsonl", record)
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of each stage, summed over the sittings of a run that was resumed."""
+        """Seconds of each stage, summed over the sittings of a run; a sitting ended by SIGKILL is not known."""
         total: dict[str, float] = {}
-        for line in (self.path / "events.jsonl").read_text().splitlines():
-            event = json.loads(line)
-            if event["event"] == "end":
+        for event in files.read_json_lines(self.path / "events.jsonl"):
+            if event["event"] != "start":
                 total[event["stage"]] = round(total.get(event["stage"], 0.0) + event["seconds"], 3)
         return total
 
 
-def open_run(preset: str, config: PretrainConfig) -> RunFolder:
-    """Names the run and makes its folder.
+def _digest_in(path: pathlib.Path) -> str:
+    try:
+        return str(json.loads(path.read_bytes())["digest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "that cannot be read"
+
+
+def name_run(preset: str, config: PretrainConfig) -> RunFolder:
+    """Names the run; nothing is written.
 
     Raises:
-        Failure: BAD_NAME, NOT_WRITABLE.
+        Failure: BAD_NAME.
     """
     root = paths.user_path(config.root) if config.root is not None else paths.default_root()
     name = config.name if config.name is not None else f"{preset}-{configs.digest(config.identity())[:8]}"
-    paths.checked_name(name, what="--name")
-    paths.writable_folder(root, flag="--root")
-    run = RunFolder(root=root, name=name, config=config)
-    run.path.mkdir(exist_ok=True)
-    return run
+    return RunFolder(root=root, name=paths.checked_name(name, what="--name"), config=config)
+
+
+@contextlib.contextmanager
+def claimed(run: RunFolder) -> Iterator[None]:
+    """Makes the run's folder and holds it. A folder made here in which no stage was entered is taken away again.
+
+    Raises:
+        Failure: NOT_WRITABLE, RUN_BUSY, CONFIG_MISMATCH.
+    """
+    paths.writable_folder(run.root, flag="--root")
+    is_new = not run.path.exists()
+    paths.writable_folder(run.path, flag="--name")
+    try:
+        with files.FolderLock(run.path):
+            run.write_config()
+            yield
+    finally:
+        if is_new and not run.has_begun:
+            shutil.rmtree(run.path, ignore_errors=True)

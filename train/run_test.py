@@ -9,7 +9,7 @@ import pytest
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 from train import presets
-from train.run import open_run
+from train.run import claimed, name_run
 
 
 def _config(root: pathlib.Path, **changes: object) -> presets.PretrainConfig:
@@ -17,11 +17,11 @@ def _config(root: pathlib.Path, **changes: object) -> presets.PretrainConfig:
 
 
 def test_the_default_name_says_preset_and_config_and_ignores_places(tmp_path: pathlib.Path) -> None:
-    first = open_run("tiny", _config(tmp_path))
-    elsewhere = open_run("tiny", _config(tmp_path / "b", tracking_uri="http://h:1"))
-    seeded = open_run("tiny", _config(tmp_path, seed=1))
+    first = name_run("tiny", _config(tmp_path))
+    elsewhere = name_run("tiny", _config(tmp_path / "b", tracking_uri="http://h:1"))
+    seeded = name_run("tiny", _config(tmp_path, seed=1))
     assert first.name == elsewhere.name != seeded.name
-    assert first.name.startswith("tiny-") and first.path.is_dir()
+    assert first.name.startswith("tiny-") and not first.path.exists()
     assert first.kind_path(TaskKind.REGRESSION) == first.path / "regression"
 
 
@@ -29,44 +29,74 @@ def test_the_default_name_says_preset_and_config_and_ignores_places(tmp_path: pa
 def test_a_name_that_could_leave_the_root_is_refused(tmp_path: pathlib.Path, name: str) -> None:
     """S4: names are [A-Za-z0-9._-]{1,128}."""
     with pytest.raises(Failure) as caught:
-        open_run("tiny", _config(tmp_path, name=name))
+        name_run("tiny", _config(tmp_path, name=name))
     assert caught.value.code is ExitCode.BAD_NAME
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_root_below_a_file_is_refused(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("part", ["root", "name"])
+def test_a_place_that_is_a_file_is_refused(tmp_path: pathlib.Path, part: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(Failure) as caught:
-        open_run("tiny", _config(tmp_path / "file" / "runs"))
+    config = _config(tmp_path / "file") if part == "root" else _config(tmp_path, name="file")
+    with pytest.raises(Failure) as caught, claimed(name_run("tiny", config)):
+        pass
     assert caught.value.code is ExitCode.NOT_WRITABLE
+    assert f"--{part}" in caught.value.message
+
+
+def _begin(config: presets.PretrainConfig) -> None:
+    run = name_run("tiny", config)
+    with claimed(run), run.stage("generate"):
+        pass
 
 
 def test_a_name_keeps_its_config(tmp_path: pathlib.Path) -> None:
-    """T3: another config under the same name is refused; the same one goes on."""
-    open_run("tiny", _config(tmp_path, name="a")).write_config()
-    open_run("tiny", _config(tmp_path, name="a")).write_config()
+    """T3: another config under the same name is refused, as is one that cannot be read; the same one goes on."""
+    _begin(_config(tmp_path, name="a"))
+    _begin(_config(tmp_path, name="a"))
     with pytest.raises(Failure) as caught:
-        open_run("tiny", _config(tmp_path, name="a", seed=1)).write_config()
+        _begin(_config(tmp_path, name="a", seed=1))
     assert caught.value.code is ExitCode.CONFIG_MISMATCH
     record = json.loads((tmp_path / "a" / "config.json").read_bytes())
     assert record["format_version"] == 1 and record["config"]["seed"] == 0
+    (tmp_path / "a" / "config.json").write_text("{")
+    with pytest.raises(Failure) as caught:
+        _begin(_config(tmp_path, name="a"))
+    assert caught.value.code is ExitCode.CONFIG_MISMATCH
 
 
-def test_stage_seconds_add_up_over_sittings_and_a_failed_stage_has_no_end(tmp_path: pathlib.Path) -> None:
-    run = open_run("tiny", _config(tmp_path))
-    for _ in range(2):
+def test_a_run_refused_before_its_first_stage_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    run = name_run("tiny", _config(tmp_path, name="a"))
+    with pytest.raises(Failure), claimed(run):
+        assert run.path.exists()
+        raise Failure(ExitCode.TOO_FEW_RESOURCES, "too few")
+    assert not run.path.exists()
+    _begin(_config(tmp_path, name="a"))
+    with pytest.raises(Failure), claimed(run):
+        raise Failure(ExitCode.TOO_FEW_RESOURCES, "too few")
+    assert run.path.exists()
+
+
+def test_stage_seconds_add_up_over_sittings_and_interruptions_count(tmp_path: pathlib.Path) -> None:
+    run = name_run("tiny", _config(tmp_path))
+    with claimed(run):
         with run.stage("train"):
             pass
-    with pytest.raises(ValueError), run.stage("score"):
-        raise ValueError
-    events = [json.loads(line) for line in (run.path / "events.jsonl").read_text().splitlines()]
-    assert [(e["stage"], e["event"]) for e in events][-1] == ("score", "start")
-    assert set(run.seconds()) == {"train"}
-    assert run.seconds()["train"] == pytest.approx(sum(e["seconds"] for e in events if e["event"] == "end"))
+        with pytest.raises(ValueError), run.stage("train"):
+            raise ValueError
+        with (run.path / "events.jsonl").open("a") as file:
+            file.write('{"stage": "train", "ev')
+        events = [json.loads(line) for line in (run.path / "events.jsonl").read_text().splitlines()[:-1]]
+        assert [event["event"] for event in events] == ["start", "end", "start", "interrupted"]
+        assert run.seconds() == {"train": pytest.approx(sum(event["seconds"] for event in events))}
 
 
-def test_a_run_without_a_summary_is_not_finished(tmp_path: pathlib.Path) -> None:
-    run = open_run("tiny", _config(tmp_path))
+@pytest.mark.parametrize("text", ["", "{", "{}", '{"complete": false}'])
+def test_a_run_is_finished_only_with_a_summary_that_says_so(tmp_path: pathlib.Path, text: str) -> None:
+    run = name_run("tiny", _config(tmp_path))
     assert run.summary() is None
-    run.summary_path.write_text("{}")
-    assert run.summary() == {}
+    run.path.mkdir()
+    run.summary_path.write_text(text)
+    assert run.summary() is None
+    run.summary_path.write_text('{"complete": true}')
+    assert run.summary() == {"complete": True}

@@ -24,6 +24,7 @@ class TrainState:
         skipped: steps left out because something was not finite.
         skipped_in_row: how many of the latest steps were.
         identity: digests (config, data) that a resumed run must share.
+        numerics: what bits depend on besides: dtype, number of workers, device. Recorded with every checkpoint.
     """
 
     network: Network
@@ -33,6 +34,7 @@ class TrainState:
     skipped: int = 0
     skipped_in_row: int = 0
     identity: dict[str, str]
+    numerics: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 _COUNTERS = ("step", "tasks_seen", "skipped", "skipped_in_row")
@@ -53,12 +55,18 @@ def fresh_state(
     return TrainState(network=network, optimizer=MuonAdamW(network, optimizer), identity=identity)
 
 
-def save_state(root: pathlib.Path, state: TrainState) -> pathlib.Path:
-    """Writes a checkpoint of the whole state under `root`; see `model.checkpoint.save_checkpoint`."""
+def save_state(root: pathlib.Path, state: TrainState, *, validation: dict[str, float]) -> pathlib.Path:
+    """Writes a checkpoint of the whole state and its validation figures; see `model.checkpoint.save_checkpoint`."""
     counters = {name: getattr(state, name) for name in _COUNTERS}
     values: dict[str, Any] = {**counters, "num_updates": state.optimizer.num_updates, "identity": state.identity}
+    values |= {"validation": validation, "numerics": state.numerics}
     training = checkpoint.TrainingState(tensors=state.optimizer.state_tensors(), values=values)
     return checkpoint.save_checkpoint(root, step=state.step, network=state.network, state=training)
+
+
+def read_validation(folder: pathlib.Path) -> dict[str, float]:
+    """The validation figures that were saved with a checkpoint."""
+    return checkpoint.load_state(folder).values["validation"]
 
 
 def restore_state(root: pathlib.Path, state: TrainState) -> bool:

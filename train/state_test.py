@@ -39,7 +39,7 @@ def test_three_resumes_end_in_the_bits_of_an_uninterrupted_run(tmp_path: pathlib
             cut = _state(seed=sitting)
             assert restore_state(tmp_path, cut)
         _advance(cut, steps)
-        save_state(tmp_path, cut)
+        save_state(tmp_path, cut, validation={})
     assert cut.step == straight.step and cut.tasks_seen == straight.tasks_seen
     wanted, found = straight.network.state_dict(), cut.network.state_dict()
     assert all(torch.equal(wanted[name], found[name]) for name in wanted)
@@ -52,7 +52,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: pathli
     state = _state()
     for _ in range(2):
         _advance(state, 1)
-        folder = save_state(tmp_path, state)
+        folder = save_state(tmp_path, state, validation={})
     weights = bytearray((folder / "weights.safetensors").read_bytes())
     weights[-1] ^= 1
     (folder / "weights.safetensors").write_bytes(weights)
@@ -69,7 +69,7 @@ def test_without_a_checkpoint_the_state_stays_fresh(tmp_path: pathlib.Path) -> N
 
 def test_a_checkpoint_of_other_data_is_refused(tmp_path: pathlib.Path) -> None:
     """T3: changed data or config is refused."""
-    save_state(tmp_path, _state(identity={"data": "a"}))
+    save_state(tmp_path, _state(identity={"data": "a"}), validation={})
     with pytest.raises(Failure) as caught:
         restore_state(tmp_path, _state(identity={"data": "b"}))
     assert caught.value.code is ExitCode.CONFIG_MISMATCH

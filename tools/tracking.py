@@ -35,7 +35,8 @@ OFFLINE = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",  # ours is the retry: at the next call
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
-_SCHEMES = re.compile(r"(https?|sqlite|postgresql|mysql|mssql)(\+\w+)?://")
+_SERVER = re.compile(r"(https?|postgresql|mysql|mssql)(\+\w+)?://[^/\s]")
+_DATABASE = re.compile(r"(sqlite(?:\+\w+)?:///)(?!:memory:)([^?]*[^?/])(\?.*)?")
 _IDENTITY = "veritab.identity"
 _EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}  # which of its views MLflow opens first
 _LOCK_SECONDS = 120.0
@@ -60,6 +61,20 @@ def load_mlflow() -> ModuleType:
 def database_uri(root: pathlib.Path) -> str:
     """The local store of a root folder."""
     return f"sqlite:///{root / 'mlflow.db'}"
+
+
+def checked_uri(uri: str) -> str:
+    """Returns the URI of a store that can be used; a relative SQLite file is one below where the user stands.
+
+    Raises:
+        Failure: BAD_FLAG for a URI of an unknown kind, or without the place that it needs.
+    """
+    if found := _DATABASE.fullmatch(uri):
+        return f"{found[1]}{paths.user_path(found[2])}{found[3] or ''}"
+    if not _SERVER.match(uri):
+        mend = "give http://HOST:PORT or sqlite:////PATH/mlflow.db, or leave it out"
+        raise Failure(ExitCode.BAD_FLAG, f"tracking URI {uri!r} is not one that can be used: {mend}")
+    return uri
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -113,9 +128,7 @@ class Tracker:
         Raises:
             Failure: BAD_NAME; BAD_FLAG for a URI of an unknown kind (a mistake, not an outage).
         """
-        if uri is not None and not _SCHEMES.match(uri):
-            mend = "give http://HOST:PORT or sqlite:////PATH/mlflow.db, or leave it out"
-            raise Failure(ExitCode.BAD_FLAG, f"tracking URI {uri!r} is not one that can be used: {mend}")
+        uri = None if uri is None else checked_uri(uri)
         folder = root / paths.checked_name(run_name, what="run name")
         served = uri is not None and uri.startswith("http")
         tracker = cls(
@@ -256,13 +269,8 @@ class Tracker:
         self._client = client
 
     def _find_run(self, client: Any, experiment_id: str) -> Any:
-        """The folder's own run, new if need be; in a local store, runs of that name which died are closed."""
+        """The run that `tracking.json` ties to the folder, new if need be; no other run is touched."""
         mine = client.search_runs([experiment_id], f"tags.`{_IDENTITY}` = '{self._identity}'", max_results=1)
-        if self._uri.startswith("sqlite"):
-            dead = f"attributes.run_name = '{self._run_name}' and attributes.status = 'RUNNING'"
-            for run in client.search_runs([experiment_id], dead):
-                if run.data.tags.get(_IDENTITY) != self._identity:
-                    client.set_terminated(run.info.run_id, "KILLED")
         if not mine:
             return client.create_run(experiment_id, run_name=self._run_name, tags={_IDENTITY: self._identity})
         self._found_status = mine[0].info.status
@@ -333,7 +341,7 @@ def _database_lock(uri: str) -> Iterator[None]:
     if not uri.startswith("sqlite"):
         yield
         return
-    path = pathlib.Path(uri.split(":///", 1)[1])
+    path = pathlib.Path(uri.split(":///", 1)[1].split("?")[0])
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + _LOCK_SECONDS
     with path.with_name(f".{path.name}.lock").open("a") as file:

@@ -133,12 +133,16 @@ def test_a_crashed_run_is_resumed_and_ends_once(root: pathlib.Path) -> None:
     assert run.data.params == {"steps": "5", "optimizer.rate": "0.1", "late": "yes"}
 
 
-def test_a_dead_run_of_a_deleted_folder_is_closed(root: pathlib.Path) -> None:
-    """K2: crashed runs are closed, also when their folder was deleted by hand."""
-    _open(root)
+def test_a_run_of_the_same_name_that_is_not_this_folder_s_is_left_alone(root: pathlib.Path) -> None:
+    """K2: only the run that tracking.json names is resumed and closed; another may still be at work."""
+    theirs = _open(root)
     (root / "tiny" / "tracking.json").unlink()
-    _open(root).close()
-    assert sorted(run.info.status for run in _runs(root)) == ["FINISHED", "KILLED"]
+    mine = _open(root)
+    mine.close()
+    assert {run.info.run_id: run.info.status for run in _runs(root)} == {
+        theirs.run_id: "RUNNING",
+        mine.run_id: "FINISHED",
+    }
 
 
 def test_a_program_that_only_adds_leaves_the_run_as_it_found_it(root: pathlib.Path) -> None:
@@ -222,7 +226,29 @@ def test_a_missing_file_does_not_hold_up_the_rest(root: pathlib.Path) -> None:
     assert _runs(root)[0].data.params == {"a": "1"}
 
 
-@pytest.mark.parametrize("uri", ["runs", "file:///tmp/x", "ftp://host", ""])
+_BAD_URIS = ["runs", "file:///tmp/x", "ftp://host", "", "sqlite://foo", "sqlite:///", "sqlite:///:memory:", "http://"]
+
+
+def test_a_relative_database_lies_where_the_user_stands(
+    tmp_path: pathlib.Path, empty_store: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S4: `bazel run` changes the working directory."""
+    (tmp_path / "own.db").write_bytes(empty_store)
+    monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
+    tracker = _open(tmp_path / "runs", uri="sqlite:///own.db")
+    assert tracker.close() == 0
+    client = tracking.load_mlflow().MlflowClient(f"sqlite:///{tmp_path / 'own.db'}")
+    assert client.get_run(tracker.run_id).info.run_name == "tiny"
+
+
+@pytest.mark.parametrize(
+    "uri", ["sqlite:////data/mlflow.db", "http://127.0.0.1:5000", "https://u:p@host/x", "postgresql+psycopg2://u@h/db"]
+)
+def test_uris_that_name_a_place_stay_as_they_are(uri: str) -> None:
+    assert tracking.checked_uri(uri) == uri
+
+
+@pytest.mark.parametrize("uri", _BAD_URIS)
 def test_a_tracking_uri_of_no_known_kind_is_refused(tmp_path: pathlib.Path, uri: str) -> None:
     """A mistake is no outage: one line, an exit code, nothing written."""
     with pytest.raises(Failure) as failure:

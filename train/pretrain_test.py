@@ -4,8 +4,10 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -41,10 +43,17 @@ def _flags(root: pathlib.Path) -> list[str]:
     return flags
 
 
+def _command(arguments: list[str]) -> list[str]:
+    return [sys.executable, "-c", "from train.pretrain import main; main()", *arguments]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
 def _run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from train.pretrain import main; main()", *arguments]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
+    command = _command(arguments)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=_environment())
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +111,31 @@ def test_a_finished_run_says_so_and_changes_nothing(root: pathlib.Path) -> None:
     again = _run(_flags(root))
     assert again.returncode == 0 and "complete at step" in again.stdout
     assert {path: path.read_bytes() for path in (root / "small").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_says_so_leaves_no_process_and_goes_on(
+    number: signal.Signals, tmp_path: pathlib.Path
+) -> None:
+    """T6, T9: one line, exit 22 within 30 s, and nothing of Ray is left; the store knows that it was stopped."""
+    flags = [*_flags(tmp_path), "--classification.loop.num-steps", "100000"]
+    process = subprocess.Popen(_command(flags), stderr=subprocess.PIPE, text=True, env=_environment())
+    metrics = tmp_path / "small" / "classification" / "metrics.jsonl"
+    deadline = time.monotonic() + 200
+    while not (metrics.exists() and '"step": 4' in metrics.read_text()):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.5)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == ExitCode.INTERRUPTED, stderr
+    assert "error: interrupted" in stderr and "Traceback" not in stderr
+    assert not list(pathlib.Path("/tmp").glob(f"veritab-{process.pid}-*"))
+    assert not (tmp_path / "small" / "lock").exists() and not (tmp_path / "small" / ".ray").exists()
+    client = load_mlflow().MlflowClient(database_uri(tmp_path))
+    (run,) = client.search_runs([found.experiment_id for found in client.search_experiments()])
+    assert run.info.status == "KILLED"
+    assert '"interrupted"' in (tmp_path / "small" / "events.jsonl").read_text()
+    assert list((tmp_path / "small" / "classification" / "checkpoints").glob("step-*"))
 
 
 @pytest.mark.parametrize(

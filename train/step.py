@@ -49,9 +49,9 @@ def training_loss(
 ) -> Tensor:
     """The scalar that is minimised: mean NLL, in regression weighted by (predicted variance)^spread_power.
 
-    Plain NLL rewards sharpening what is almost noise-free so much that noisy tasks are learned last; the weight, through
-    which no gradient flows, evens that out (Seitzer et al. 2022, On the Pitfalls of Heteroscedastic Uncertainty
-    Estimation, equation 5).
+    Plain NLL rewards sharpening what is almost noise-free so much that noisy tasks are learned last. The weight,
+    through which no gradient flows, evens that out (Seitzer et al. 2022, On the Pitfalls of Heteroscedastic
+    Uncertainty Estimation, equation 5).
     """
     losses = query_losses(prediction, y_query)
     if isinstance(prediction, ClassLogProbabilities) or not spread_power:

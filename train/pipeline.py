@@ -14,7 +14,7 @@ from eval.icl_predictor import ICLPredictor
 from eval.subject import Subject, subject_record
 from model import checkpoint
 from model.network import Network
-from priors.generation import ensure_shards, held_out_episodes
+from priors.generation import ensure_shards, held_out_episodes, shard_folder
 from priors.shards import ShardSet
 from priors.task import TaskKind
 from tools import files, progress
@@ -96,12 +96,12 @@ def _completed(run: RunFolder, summary: dict[str, Any], *, undelivered: int) -> 
 def _job(run: RunFolder, kind: TaskKind) -> TrainingJob:
     model, folder, shards = run.config.models()[kind], run.kind_path(kind), run.config.shards(kind)
     folder.mkdir(exist_ok=True)
-    source = shards.source(seed=run.config.seed).digest()
+    seed, num_tasks = run.config.seed, run.config.data.num_tasks
     return TrainingJob(
         network=model.network,
         loop=model.loop,
-        seed=run.config.seed,
-        shards=str(run.root / "shards" / f"{source[:16]}-{run.config.data.num_tasks}"),
+        seed=seed,
+        shards=str(shard_folder(run.root, shards, seed=seed, num_tasks=num_tasks)),
         prior=shards.prior,
         folder=str(folder),
         num_validation_tasks=run.config.data.num_validation_tasks,
@@ -125,7 +125,7 @@ def _make_models(
 def _shards(run: RunFolder, kind: TaskKind, job: TrainingJob) -> ShardSet:
     """Makes the training shards, or verifies and reuses those of the same prior, seed and number."""
     config, num_tasks = run.config.shards(kind), run.config.data.num_tasks
-    with progress.meter(f"{kind} shards", total=num_tasks, unit="tasks") as meter:
+    with progress.meter(f"{kind} shards", total=config.rounded(num_tasks), unit="tasks") as meter:
         return ensure_shards(
             config,
             out=pathlib.Path(job.shards),

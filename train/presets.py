@@ -8,7 +8,7 @@ from model import presets as networks
 from model.icl_transformer import LabelKind
 from model.network import NetworkConfig
 from priors import presets as priors
-from priors.generation import ShardConfig
+from priors.generation import ShardConfig, checked_seed
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 from train.cluster import ClusterConfig, check_address
@@ -151,8 +151,7 @@ def checked(config: PretrainConfig) -> PretrainConfig:
     for flag, value in at_least_one.items():
         if value < 1:
             raise Failure(ExitCode.BAD_FLAG, f"{flag} {value} is too small: give 1 or more")
-    if not 0 <= config.seed < 2**63:
-        raise Failure(ExitCode.BAD_FLAG, f"--seed {config.seed} is out of range: give 0 to {2**63 - 1}")
+    checked_seed(config.seed)
     for kind, model in config.models().items():
         if model.network.kind.value != kind.value:
             found = model.network.kind.value

@@ -17,13 +17,25 @@ from train.presets import PRESETS, checked
 from train.run import RunFolder, claimed, name_run
 
 
+_EPILOGUE = """What most people set:
+  --name NAME               of the run; by default the preset and the config's digest
+  --root DIR                for runs and shards; by default runs/ in the workspace
+  --seed N                  of everything that is drawn
+  --tables DIR              further real tables to score on
+  --tracking-uri URI        an MLflow server or database; by default mlflow.db under the root
+  --cluster.address auto    the Ray cluster that this machine belongs to; by default this machine alone
+  --cluster.num-workers N   by default one for each GPU, or for each core
+The same command goes on where a run was stopped."""
+
+
 def main() -> None:
     """Entry point."""
     run_program(_main)
 
 
 def _main(argv: list[str]) -> int:
-    preset, config = configs.parse_preset(PRESETS, argv, program="bazel run //train:pretrain --", default="tiny")
+    program = "bazel run //train:pretrain --"
+    preset, config = configs.parse_preset(PRESETS, argv, program=program, default="tiny", epilogue=_EPILOGUE)
     signal.signal(signal.SIGTERM, _interrupt)
     run = name_run(preset, checked(config))
     summary = run.summary()

@@ -30,8 +30,8 @@ def test_a_preset_says_its_cost_and_fits_its_data(name: str) -> None:
 
 def test_one_epoch_covers_the_tiny_preset() -> None:
     config = PRESETS["tiny"]()
-    loop = config.classification.loop
-    assert loop.num_steps * loop.batch_size <= config.data.num_tasks
+    for model in config.models().values():
+        assert model.loop.num_steps * model.loop.batch_size <= config.data.num_tasks
 
 
 @pytest.mark.parametrize(

@@ -101,14 +101,6 @@ class BarDistribution:
         centres = self._centres()
         return (self.log_mass.exp().to(centres.dtype) @ centres) * self.scale + self.location
 
-    def variance_scaled(self) -> Tensor:
-        """Var[t] [B, M] on the scaled axis, fp64: between buckets, and within them."""
-        sigma_low, sigma_high = self._tail_sigmas()
-        centres, within = self._centres(), self.borders.diff() ** 2 / 12
-        within[0], within[-1] = sigma_low**2 * (1 - 2 / math.pi), sigma_high**2 * (1 - 2 / math.pi)
-        mass = self.log_mass.exp().to(centres.dtype)
-        return mass @ (centres**2 + within) - (mass @ centres) ** 2
-
     def _centres(self) -> Tensor:
         """[Q] the mean of each bucket on the scaled axis."""
         sigma_low, sigma_high = self._tail_sigmas()

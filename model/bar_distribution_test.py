@@ -109,16 +109,14 @@ def test_the_config_survives_json() -> None:
 
 @settings(parent=_few, max_examples=8)
 @given(config=_coarse, seed=_seeds)
-def test_density_is_normalised_and_its_moments_are_mean_and_variance(config: BucketConfig, seed: int) -> None:
-    """6.9: ∫p = 1, ∫t·p = E[t] and ∫(t − E[t])²·p = Var[t], tails included."""
+def test_density_is_normalised_and_its_first_moment_is_the_mean(config: BucketConfig, seed: int) -> None:
+    """6.9: ∫p = 1 and ∫t·p = E[t], tails included."""
     bars = _bars(config, seed)
     t, width = _grid(bars, tails=9.0)
     density = _densities(bars, t)
     assert distance((density * width).sum(-1), torch.ones(3, 2)) < 1e-5
     mean = (bars.mean() - bars.location) / bars.scale
     assert distance((density * width * t).sum(-1), mean) < 1e-4 * config.border
-    variance = (density * width * (t - mean[..., None]) ** 2).sum(-1)
-    assert distance(variance / bars.variance_scaled(), torch.ones(3, 2)) < 1e-3
 
 
 @settings(parent=_few, max_examples=8)

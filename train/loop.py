@@ -32,8 +32,6 @@ class LoopConfig:
     """Steps between two validations with checkpoints."""
     keep_checkpoints: int = 2
     """Newest checkpoints that stay, beside the best."""
-    spread_power: float = 0.5
-    """In regression, losses are weighted by (predicted variance)^this; 0 is plain NLL."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """Optimizer and schedule."""
 
@@ -85,7 +83,6 @@ def train(state: TrainState, config: LoopConfig, *, hooks: LoopHooks) -> None:
             batch=hooks.batch(step),
             factor=factor,
             dtype=dtype,
-            spread_power=config.spread_power,
         )
         state.step = step + 1
         state.tasks_seen += config.batch_size

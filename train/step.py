@@ -13,7 +13,6 @@ from model.network import Network
 from priors.task import TaskBatch
 from train.optimization import MuonAdamW
 
-_SMALLEST_VARIANCE = 1e-4  # of the scaled target, in the weights of the training loss
 TARGET_LIMIT = 24.0  # scaled regression targets beyond ± this are winsorised in the training loss, never in scores
 
 
@@ -22,7 +21,7 @@ class StepResult:
     """What one step did.
 
     Args:
-        loss: `training_loss`, the mean over the workers.
+        loss: mean over the global batch's queries, in nats (regression: on the scaled axis).
         gradient_norm: global norm before clipping.
         skipped: whether the update was left out because the loss or a gradient was not finite.
     """
@@ -44,23 +43,6 @@ def query_losses(prediction: ClassLogProbabilities | BarDistribution, y_query: T
     return -prediction.log_density_scaled(scaled)
 
 
-def training_loss(
-    prediction: ClassLogProbabilities | BarDistribution, y_query: Tensor, *, spread_power: float
-) -> Tensor:
-    """The scalar that is minimised: mean NLL, in regression weighted by (predicted variance)^spread_power.
-
-    Plain NLL rewards sharpening what is almost noise-free so much that noisy tasks are learned last. The weight,
-    through which no gradient flows, evens that out (Seitzer et al. 2022, On the Pitfalls of Heteroscedastic
-    Uncertainty Estimation, equation 5).
-    """
-    losses = query_losses(prediction, y_query)
-    if isinstance(prediction, ClassLogProbabilities) or not spread_power:
-        return losses.mean()
-    with torch.no_grad():
-        weights = prediction.variance_scaled().clamp_min(_SMALLEST_VARIANCE) ** spread_power
-    return (losses * weights).mean()
-
-
 def compute_dtype(device: torch.device) -> torch.dtype:
     """bfloat16 where the hardware multiplies it fast, else float32."""
     if device.type == "cuda":
@@ -77,14 +59,13 @@ def training_step(
     batch: TaskBatch,
     factor: float,
     dtype: torch.dtype,
-    spread_power: float = 0.0,
 ) -> StepResult:
     """Trains on this worker's share of a batch; with several workers, gradients and losses are averaged first."""
     device = next(network.parameters()).device
     inputs = network_inputs(batch, device)
     with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
         prediction = network(inputs)
-    loss = training_loss(prediction, torch.from_numpy(batch.y_query).to(device), spread_power=spread_power)
+    loss = query_losses(prediction, torch.from_numpy(batch.y_query).to(device)).mean()
     for parameter in network.parameters():
         parameter.grad = None
     loss.backward()

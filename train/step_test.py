@@ -11,7 +11,7 @@ from model.icl_transformer import LabelKind
 from priors.task import TaskBatch, TaskKind
 from train.optimization import OptimizerConfig
 from train.state import TrainState, fresh_state
-from train.step import query_losses, training_loss, training_step
+from train.step import query_losses, training_step
 from train.toy import small_network, toy_batch
 
 
@@ -98,13 +98,3 @@ def test_the_query_label_reaches_the_loss_and_nothing_else() -> None:
         batch.y_query[:] = 1 - batch.y_query
         second = state.network(network_inputs(batch)).log_p
     assert torch.equal(first, second)
-
-
-def test_the_regression_loss_weighs_queries_by_a_power_of_the_predicted_variance() -> None:
-    state, batch = _state(TaskKind.REGRESSION), toy_batch(TaskKind.REGRESSION)
-    prediction, y = state.network(network_inputs(batch)), torch.from_numpy(batch.y_query)
-    losses, variance = query_losses(prediction, y), prediction.variance_scaled()
-    assert torch.equal(training_loss(prediction, y, spread_power=0.0), losses.mean())
-    weighted = training_loss(prediction, y, spread_power=0.5)
-    torch.testing.assert_close(weighted, (losses * variance.detach().sqrt()).mean())
-    assert not torch.isclose(weighted, losses.mean())

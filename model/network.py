@@ -32,7 +32,7 @@ class CellConfig:
 
     width: int = 32
     """E, width of a cell."""
-    num_rounds: int = 1
+    num_rounds: int = 2
     """How often the column stage and the row stage alternate."""
     num_heads: int = 1
     """Attention heads in both."""

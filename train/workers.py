@@ -115,12 +115,12 @@ def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[]
     storage = pathlib.Path(jobs[0].folder).parent / ".ray"
     shutil.rmtree(storage, ignore_errors=True)  # of a sitting that was killed
     trainer = _trainer(jobs, workers, storage=storage)
-    errors: list[Exception] = []
+    errors: list[BaseException] = []
 
     def fit() -> None:
         try:
             trainer.fit()
-        except Exception as error:
+        except BaseException as error:  # also what Ray raises here when it is shut down under a waiting call
             errors.append(error)
 
     thread = threading.Thread(target=fit, daemon=True)

@@ -1,6 +1,6 @@
 """Every audit on a trained checkpoint: one trained here, or the user's own.
 
-    bazel test //eval:audits --test_env=VERITAB_CHECKPOINT=/absolute/path/of/a/run/or/step/folder
+bazel test //eval:audits --test_env=VERITAB_CHECKPOINT=/absolute/path/of/a/run/or/step/folder
 """
 
 import json

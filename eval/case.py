@@ -71,9 +71,7 @@ class Case:
     def of(cls, subject: Subject, *, seed: int = 0) -> "Case":
         """The case of a subject on tables that its network takes."""
         config = subject.network.config
-        found = specimens(
-            subject.kind, max_features=config.max_features, max_classes=config.icl.max_classes, seed=seed
-        )
+        found = specimens(subject.kind, max_features=config.max_features, max_classes=config.icl.max_classes, seed=seed)
         return cls(subject=subject, episodes=tuple(found))
 
     @functools.cached_property

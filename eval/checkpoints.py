@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from model.checkpoint import Checkpoint, load_checkpoint, step_folders
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from tools.failure import ExitCode, Failure
 
 BEST = "best.json"

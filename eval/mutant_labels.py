@@ -13,7 +13,7 @@ from torch import Tensor
 from eval.icl_predictor import ICLPredictor
 from eval.mutant_masks import with_network
 from eval.subject import Outcome, Prediction, Subject, outcomes
-from model.icl_transformer import LabelInjection
+from model.label_injection import LabelInjection
 from model.network import Hidden, Network, NetworkInputs
 from model.regression_heads import target_statistics
 from priors.shards import ShardSet
@@ -63,6 +63,7 @@ class _InjectingNetwork(Network):
 
 def label_at_query(subject: Subject) -> Subject:
     """The true label is injected at the query."""
+
     def change(network: Network) -> None:
         network.__class__ = _InjectingNetwork
         network.icl.injection.__class__ = _LabelledInjection
@@ -82,6 +83,7 @@ class _QueryScaledTargets(Network):
 
 def targets_scaled_with_query(subject: Subject) -> Subject:
     """Targets are normalised with query targets."""
+
     def change(network: Network) -> None:
         network.__class__ = _QueryScaledTargets
 
@@ -109,6 +111,7 @@ class _SelfRetrieval(Network):
 
 def retrieval_of_own_row(subject: Subject) -> Subject:
     """The head retrieves the query's own row and label."""
+
     def change(network: Network) -> None:
         network.__class__ = _SelfRetrieval
 

@@ -111,6 +111,7 @@ class _AllRowsBlock(ICLBlock):
 
 def all_rows_are_keys(subject: Subject) -> Subject:
     """The fast path takes keys from all rows."""
+
     def change(network: Network) -> None:
         for block in network.icl.blocks:
             block.__class__ = _AllRowsBlock
@@ -120,6 +121,7 @@ def all_rows_are_keys(subject: Subject) -> Subject:
 
 def padding_inverted(subject: Subject) -> Subject:
     """The padding mask's true and false are exchanged."""
+
     def gate(batch: TaskBatch) -> NetworkInputs:
         inputs = subject.gate(batch)
         return inputs if inputs.context_mask is None else dataclasses.replace(inputs, context_mask=~inputs.context_mask)
@@ -134,6 +136,7 @@ class _PaddingBlindColumns(ColumnBlock):
 
 def padding_read_by_columns(subject: Subject) -> Subject:
     """The column stage reads padded rows."""
+
     def change(network: Network) -> None:
         for block in network.column_blocks:
             block.__class__ = _PaddingBlindColumns

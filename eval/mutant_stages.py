@@ -12,7 +12,8 @@ from eval.subject import Subject
 from model.attention import Attention
 from model.cell_embedding import ContextStatistics, context_statistics
 from model.classification_head import ClassLogProbabilities
-from model.icl_transformer import AttentionPath, ICLBlock, ICLTransformer, LabelInjection
+from model.icl_transformer import AttentionPath, ICLBlock, ICLTransformer
+from model.label_injection import LabelInjection
 from model.network import Network, NetworkInputs
 
 
@@ -27,6 +28,7 @@ class _AllRowStatistics(Network):
 
 def normalise_with_query(subject: Subject) -> Subject:
     """Column statistics over context and query rows."""
+
     def change(network: Network) -> None:
         network.__class__ = _AllRowStatistics
 
@@ -47,6 +49,7 @@ class _StaleKeys(Attention):
 
 def stale_label_in_cache(subject: Subject) -> Subject:
     """Keys and values of an earlier context are kept."""
+
     def change(network: Network) -> None:
         for block in network.icl.blocks:
             block.attention.__class__ = _StaleKeys
@@ -66,6 +69,7 @@ class _StaleStatistics(Network):
 
 def statistics_of_previous_table(subject: Subject) -> Subject:
     """Column statistics of an earlier table are kept."""
+
     def change(network: Network) -> None:
         network.__class__ = _StaleStatistics
 
@@ -79,6 +83,7 @@ class _DroppingBlock(ICLBlock):
 
 def dropout_at_prediction(subject: Subject) -> Subject:
     """Dropout stays on at prediction."""
+
     def change(network: Network) -> None:
         for block in network.icl.blocks:
             block.__class__ = _DroppingBlock
@@ -95,6 +100,7 @@ class _ClassForUnknown(LabelInjection):
 
 def unknown_label_as_class(subject: Subject) -> Subject:
     """The unknown label is class 0 (target 0)."""
+
     def change(network: Network) -> None:
         network.icl.injection.__class__ = _ClassForUnknown
 
@@ -119,6 +125,7 @@ class _ShiftedSlices(ICLTransformer):
 
 def off_by_one_slices(subject: Subject) -> Subject:
     """Slices 1:N and N+1:T."""
+
     def change(network: Network) -> None:
         network.icl.__class__ = _ShiftedSlices
 
@@ -133,6 +140,7 @@ class _ProbabilitiesAsLogits(Network):
 
 def p_as_logits(subject: Subject) -> Subject:
     """Probabilities are used as logits."""
+
     def change(network: Network) -> None:
         network.__class__ = _ProbabilitiesAsLogits
 

@@ -5,7 +5,8 @@ import torch
 from eval.records import network_inputs
 from eval.specimens import Shape, specimen
 from eval.subject import rerandomise
-from model.icl_transformer import ICLConfig, LabelKind
+from model.icl_transformer import ICLConfig
+from model.label_injection import LabelKind
 from model.network import CellConfig, Network, NetworkConfig
 from priors.task import TaskKind, collate
 

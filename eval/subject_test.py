@@ -25,7 +25,8 @@ from eval.subject import (
 )
 from model import presets
 from model.checkpoint import load_checkpoint, save_checkpoint
-from model.icl_transformer import AttentionPath, LabelKind
+from model.icl_transformer import AttentionPath
+from model.label_injection import LabelKind
 from model.network import Network
 from priors.task import TaskKind
 
@@ -46,8 +47,8 @@ def test_the_digests_cover_the_audits_and_whatever_they_import() -> None:
     pending, reached = ["audits.py"], {"audits.py"}
     while pending:
         source = (pathlib.Path(subjects.__file__).parent / pending.pop()).read_text()
-        names = re.findall(r"^from eval\.(\w+) import", source, re.M)
-        for line in re.findall(r"^from eval import (.+)$", source, re.M):
+        names = re.findall(r"^from eval\.(\w+) import", source, re.MULTILINE)
+        for line in re.findall(r"^from eval import (.+)$", source, re.MULTILINE):
             names += line.split(", ")
         found = {f"{name}.py" for name in names} - reached
         reached |= found

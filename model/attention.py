@@ -51,7 +51,11 @@ def attention_weights(query: Tensor, key: Tensor, *, bias: Tensor | None = None,
     Returns:
         [..., L, S]; a forbidden key has weight exactly 0, so a row that sees no key at all has weights of 0.
     """
-    logits = scaled_logits(query, key, temperature=temperature)
+    return masked_softmax(scaled_logits(query, key, temperature=temperature), bias)
+
+
+def masked_softmax(logits: Tensor, bias: Tensor | None) -> Tensor:
+    """softmax(logits + bias) over the last dimension; rows whose every key is hidden are 0."""
     if bias is None:
         return torch.softmax(logits, dim=-1)
     bias, blind = _open_blind_rows(bias)
@@ -60,7 +64,16 @@ def attention_weights(query: Tensor, key: Tensor, *, bias: Tensor | None = None,
 
 # style: query, key and value are of equal standing
 def attend(query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | None = None) -> Tensor:
-    """Attention output [..., L, D_h]; arguments as in `attention_weights`, `value` [..., S, D_h]."""
+    """Attention output [..., H, L, D_h] of query [..., H, L, D_h], key and value [..., G, S, D_h].
+
+    With G < H, H/G query heads in a row share a key/value head (Ainslie et al. 2023, grouped-query attention); `bias`
+    must then be the same for every query row.
+    """
+    groups, heads = key.shape[-3], query.shape[-3]
+    if groups != heads:
+        folded = query.unflatten(-3, (groups, heads // groups)).flatten(-3, -2)
+        read = attend(folded, key, value, bias=bias)
+        return read.unflatten(-2, (heads // groups, query.shape[-2])).flatten(-4, -3)
     if query.shape[:-1].numel() * key.shape[-2] > _EXPLICIT_LOGITS or query.is_cuda:
         return _attend_fused(query, key, value, bias=bias)
     return attention_weights(query, key, bias=bias) @ value
@@ -131,11 +144,14 @@ class Attention(nn.Module):
         key, value = self.key_value(x).chunk(2, dim=-1)
         return split_heads(key, self.num_heads), split_heads(value, self.num_heads)
 
+    def read(self, x: Tensor, memory: tuple[Tensor, Tensor], *, bias: Tensor | None = None) -> Tensor:
+        """Lets x [..., L, W] read keys and values [..., H, S, D_h]."""
+        query = split_heads(self.query(x), self.num_heads)
+        return self.output(merge_heads(attend(query, *memory, bias=bias)))
+
     def forward(self, x: Tensor, source: Tensor, *, bias: Tensor | None = None) -> Tensor:
         """Lets x [..., L, W] read source [..., S, W]."""
-        key, value = self.keys_values(source)
-        query = split_heads(self.query(x), self.num_heads)
-        return self.output(merge_heads(attend(query, key, value, bias=bias)))
+        return self.read(x, self.keys_values(source), bias=bias)
 
 
 class FeedForward(nn.Module):

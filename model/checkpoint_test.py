@@ -28,7 +28,7 @@ from model.checkpoint import (
     save_checkpoint,
     step_folders,
 )
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from model.specimens import specimen_inputs, specimen_network, values
 from tools import files
 from tools.failure import ExitCode, Failure

@@ -6,25 +6,42 @@ about calibration. Read weights are rows read by a prediction mechanism, neither
 """
 
 import dataclasses
+import enum
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.attention import at_least_fp32, attention_weights, key_bias, split_heads
-from tools.failure import ExitCode, Failure
+from model.input_checks import check_labels
+
+
+class ClassificationHeadKind(enum.StrEnum):
+    """How hidden states become class probabilities."""
+
+    RETRIEVAL = "retrieval"
+
+
+class LogForm(enum.StrEnum):
+    """How probabilities become log-probabilities."""
+
+    COURSE = "course"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RetrievalConfig:
-    """Sizes of the retrieval head."""
+class ClassificationHeadConfig:
+    """Form and sizes of the classification head."""
 
+    kind: ClassificationHeadKind = ClassificationHeadKind.RETRIEVAL
+    """Which head."""
     num_heads: int = 4
-    """H; the full size has 6 (with head_width 64; "6×64" is no class limit)."""
+    """H of the retrieval head; the full size has 6 (with head_width 64; "6×64" is no class limit)."""
     head_width: int = 32
-    """D_h."""
+    """D_h of the retrieval head."""
+    log_form: LogForm = LogForm.COURSE
+    """How probabilities become log-probabilities."""
     clip: float = 1e-5
-    """Probabilities below this are raised to it before the logarithm."""
+    """Probabilities below this are raised to it before the logarithm (course form)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,19 +63,21 @@ class ClassLogProbabilities:
         return -self.log_p.gather(-1, labels.long()[..., None])[..., 0]
 
 
-def check_labels(context_labels: Tensor, num_classes: int) -> None:
-    """Refuses class ids that are not 0..num_classes-1. On a GPU the look-ups fail instead: asking would stall it.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelMemory:
+    """What a classification head keeps of a context.
 
-    Raises:
-        Failure: OVER_LIMIT, with the id.
+    Args:
+        keys: [B, H, N, D_h] of heads that read rows; [B, 0, N, 0] of others.
+        labels: [B, N] task-local class ids.
+        mask: [B, N] bool, True where a row is read, or None when all are.
+        present: [B, K] bool, the classes that it holds.
     """
-    if context_labels.device.type != "cpu" or context_labels.numel() == 0:
-        return
-    low, high = (float(bound) for bound in context_labels.aminmax())
-    if not (low >= 0 and high < num_classes):
-        wrong = low if low < 0 else high
-        mend = f"number the classes of each table 0..{num_classes - 1}"
-        raise Failure(ExitCode.OVER_LIMIT, f"a context label is {wrong:g} with {num_classes} classes: {mend}")
+
+    keys: Tensor
+    labels: Tensor
+    mask: Tensor | None
+    present: Tensor
 
 
 def present_classes(context_labels: Tensor, num_classes: int, *, context_mask: Tensor | None = None) -> Tensor:
@@ -69,16 +88,18 @@ def present_classes(context_labels: Tensor, num_classes: int, *, context_mask: T
     return onehot.any(1)
 
 
-def log_probabilities(probabilities: Tensor, present: Tensor, *, clip: float) -> ClassLogProbabilities:
+def log_probabilities(
+    probabilities: Tensor, present: Tensor, *, config: ClassificationHeadConfig
+) -> ClassLogProbabilities:
     """log(clip(p)), normalised over the classes present in the context (over all K where there is no context).
 
     Args:
         probabilities: [B, M, K].
         present: [B, K] bool.
-        clip: smallest probability that is told apart.
+        config: names the form and its clip.
     """
     allowed = (present | ~present.any(-1, keepdim=True))[:, None, :]
-    logits = at_least_fp32(probabilities).clamp_min(clip).log().masked_fill(~allowed, -torch.inf)
+    logits = at_least_fp32(probabilities).clamp_min(config.clip).log().masked_fill(~allowed, -torch.inf)
     return ClassLogProbabilities(log_p=torch.log_softmax(logits, dim=-1))
 
 
@@ -88,7 +109,7 @@ class RetrievalClassificationHead(nn.Module):
     Attention over n rows spreads its mass as n grows, so each head's logits are multiplied by base + slope·log(n/128).
     """
 
-    def __init__(self, width: int, config: RetrievalConfig) -> None:
+    def __init__(self, width: int, config: ClassificationHeadConfig) -> None:
         super().__init__()
         self.config = config
         inner = config.num_heads * config.head_width
@@ -119,16 +140,36 @@ class RetrievalClassificationHead(nn.Module):
             are 0 for a table without real context rows.
 
         Raises:
-            Failure: OVER_LIMIT for a label outside 0..num_classes-1.
+            BadInput: OVER_LIMIT for a label outside 0..num_classes-1.
         """
-        check_labels(context_labels, num_classes)
-        query = split_heads(at_least_fp32(self.query(query_hidden)), self.config.num_heads)
+        memory = self.remember(context_hidden, context_labels, num_classes, context_mask)
+        weights = self._weights(query_hidden, memory)
+        return self._retrieved(weights, memory), {"read_weights": weights}
+
+    # style: the order of arguments is the course's
+    def remember(
+        self, context_hidden: Tensor, context_labels: Tensor, num_classes: int, context_mask: Tensor | None
+    ) -> LabelMemory:
+        """What queries read; arguments as in `forward`."""
+        labels = context_labels if context_mask is None else torch.where(context_mask, context_labels, 0.0)
+        check_labels(labels, num_classes)
         key = split_heads(at_least_fp32(self.key(context_hidden)), self.config.num_heads)
+        present = present_classes(labels, num_classes, context_mask=context_mask)
+        return LabelMemory(keys=key, labels=labels, mask=context_mask, present=present)
+
+    def read(self, query_hidden: Tensor, memory: LabelMemory) -> Tensor:
+        """The probabilities of `forward` [B, M, K]."""
+        return self._retrieved(self._weights(query_hidden, memory), memory)
+
+    def _weights(self, query_hidden: Tensor, memory: LabelMemory) -> Tensor:
+        query = split_heads(at_least_fp32(self.query(query_hidden)), self.config.num_heads)
         with torch.autocast(query.device.type, enabled=False):
-            query = query * self._scale(context_labels, context_mask).to(query.dtype)
-            weights = attention_weights(query, key, bias=key_bias(context_mask)).mean(1)
-            onehot = F.one_hot(context_labels.long(), num_classes).to(weights.dtype)
-            return weights @ onehot, {"read_weights": weights}
+            query = query * self._scale(memory.labels, memory.mask).to(query.dtype)
+            return attention_weights(query, memory.keys, bias=key_bias(memory.mask)).mean(1)
+
+    def _retrieved(self, weights: Tensor, memory: LabelMemory) -> Tensor:
+        with torch.autocast(weights.device.type, enabled=False):
+            return weights @ F.one_hot(memory.labels.long(), memory.present.shape[-1]).to(weights.dtype)
 
     def _scale(self, context_labels: Tensor, context_mask: Tensor | None) -> Tensor:
         """[B or 1, H, 1, 1] factor of the logits."""
@@ -138,3 +179,8 @@ class RetrievalClassificationHead(nn.Module):
             count = context_mask.sum(1)
         length = torch.log(count.clamp_min(1).to(self.scale_base.dtype) / 128.0)[:, None]
         return (self.scale_base + self.scale_slope * length)[:, :, None, None]
+
+
+def make_classification_head(config: ClassificationHeadConfig, *, width: int, max_classes: int) -> nn.Module:
+    """The head that a configuration names, for hidden states of `width`; its classes are at most `max_classes`."""
+    return RetrievalClassificationHead(width, config)

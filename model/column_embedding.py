@@ -35,10 +35,17 @@ class ColumnBlock(nn.Module):
             num_context: N.
             bias: [B, 1, 1, 1, N] with minus infinity on padded context rows, or None.
         """
-        source = cells[:, :, :num_context]
-        if labels is not None:
-            source = source + labels
+        memory = self.remember(cells[:, :, :num_context], labels, bias=bias)
+        return self.read(cells, memory)
+
+    def remember(self, cells: Tensor, labels: Tensor | None, *, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Keys and values of the inducing points after they read context cells [B, C, N, E]."""
+        source = cells if labels is None else cells + labels
         points = self.inducing_points.to(cells.dtype).expand(*cells.shape[:2], -1, -1)
         points = points + self.gather(points, self.norm_source(source), bias=bias)
-        cells = cells + self.scatter(self.norm_rows(cells), self.norm_inducing(points))
+        return self.scatter.keys_values(self.norm_inducing(points))
+
+    def read(self, cells: Tensor, memory: tuple[Tensor, Tensor]) -> Tensor:
+        """Updates cells [B, C, L, E] of any rows from what `remember` kept."""
+        cells = cells + self.scatter.read(self.norm_rows(cells), memory)
         return cells + self.feed_forward(self.norm_feed(cells))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from model.bar_distribution import BarDistribution
 from model.cell_embedding import CATEGORY, NUMBER
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from model.network import Network, NetworkInputs
 from tools.failure import ExitCode, Failure
 
@@ -72,9 +72,7 @@ class _ICLEstimator(base.BaseEstimator):
             raise Failure(ExitCode.BAD_FLAG, f"X has {len(raw)} columns and the context has {len(levels)}: {mend}")
         return np.stack([_coded(column, level) for column, level in zip(raw, levels, strict=True)], axis=1)
 
-    def _inputs(
-        self, x_query: np.ndarray, order: np.ndarray, labels: np.ndarray, *, num_classes: int
-    ) -> NetworkInputs:
+    def _inputs(self, x_query: np.ndarray, order: np.ndarray, labels: np.ndarray, *, num_classes: int) -> NetworkInputs:
         context = self._context
         parameter = next(self.network.parameters())
         x_context, x_query = (torch.from_numpy(part[None][..., order]).to(parameter) for part in (context.x, x_query))

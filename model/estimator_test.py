@@ -9,7 +9,7 @@ import torch
 
 from model.cell_embedding import CATEGORY, NUMBER
 from model.estimator import ICLClassifier, ICLRegressor
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from model.specimens import specimen_network
 from tools.failure import ExitCode, Failure
 

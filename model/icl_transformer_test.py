@@ -7,16 +7,8 @@ import torch
 from torch import Tensor
 
 from model.attention import Norm, attention_weights
-from model.icl_transformer import (
-    AttentionPath,
-    ICLBlock,
-    ICLConfig,
-    ICLTransformer,
-    LabelEncoder,
-    LabelInjection,
-    LabelKind,
-    Visibility,
-)
+from model.icl_transformer import AttentionPath, ICLBlock, ICLConfig, ICLTransformer, Visibility
+from model.label_injection import LabelEncoder, LabelInjection, LabelKind
 from model.specimens import distance, redraw
 
 N, M, WIDTH, CLASSES = 6, 4, 16, 5
@@ -45,10 +37,12 @@ def _inputs(kind: LabelKind = LabelKind.CLASSIFICATION, *, tables: int = 2) -> t
 def test_the_interface_is_the_course_s() -> None:
     """5.8: the exact signature; no query label."""
     names = list(inspect.signature(ICLTransformer.forward).parameters)
-    assert names == ["self", "context_rows", "context_labels", "query_rows", "context_mask", "query_mask"]
-    defaults = inspect.signature(ICLTransformer.forward).parameters
-    assert defaults["context_mask"].default is None
-    assert defaults["query_mask"].default is None
+    course = ["self", "context_rows", "context_labels", "query_rows", "context_mask", "query_mask"]
+    assert names[: len(course)] == course
+    parameters = inspect.signature(ICLTransformer.forward).parameters
+    assert all(parameters[name].default is None for name in names[4:])
+    assert {parameters[name].kind for name in names[6:]} == {inspect.Parameter.KEYWORD_ONLY}
+    assert not any("query" in name and "label" in name for name in names)
 
 
 def test_labels_are_added_to_context_rows_and_the_unknown_label_to_query_rows() -> None:

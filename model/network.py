@@ -8,22 +8,21 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from model.attention import Norm
-from model.bar_distribution import BarDistribution, BucketConfig
+from model import input_checks
 from model.cell_embedding import CellEmbedding, CellFeatures, ContextStatistics, context_statistics
 from model.classification_head import (
+    ClassificationHeadConfig,
     ClassLogProbabilities,
-    RetrievalClassificationHead,
-    RetrievalConfig,
-    check_labels,
+    LabelMemory,
     log_probabilities,
-    present_classes,
+    make_classification_head,
 )
 from model.column_embedding import ColumnBlock
-from model.icl_transformer import ICLConfig, ICLTransformer, LabelEncoder, LabelKind
-from model.regression_heads import BarHead, target_statistics
+from model.icl_transformer import AttentionPath, ICLConfig, ICLMemory, ICLTransformer
+from model.label_injection import LabelEncoder, LabelKind
+from model.regression_heads import RegressionHeadConfig, RegressionPrediction, make_regression_head, target_statistics
 from model.row_embedding import RowBlock, RowReadout
-from tools.failure import ExitCode, Failure
+from tools.failure import BadInput, ExitCode, Failure
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,9 +55,9 @@ class NetworkConfig:
     """Stages before the row token."""
     icl: ICLConfig = ICLConfig()
     """The in-context-learning stage."""
-    retrieval: RetrievalConfig = RetrievalConfig()
+    classification: ClassificationHeadConfig = ClassificationHeadConfig()
     """Classification head."""
-    buckets: BucketConfig = BucketConfig()
+    regression: RegressionHeadConfig = RegressionHeadConfig()
     """Regression head."""
 
 
@@ -74,6 +73,7 @@ class NetworkInputs:
         num_classes: K, the largest number of classes of a table in the batch; 0 for regression.
         context_mask: [B, N] bool, True where a row is real, or None when nothing is padded.
         query_mask: [B, M] bool, or None.
+        label_mask: [B, N] bool, False where a context row is shown without its label (seeds 5.B, 5.H), or None.
     """
 
     x_context: Tensor
@@ -83,6 +83,7 @@ class NetworkInputs:
     num_classes: int
     context_mask: Tensor | None = None
     query_mask: Tensor | None = None
+    label_mask: Tensor | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,6 +92,29 @@ class Hidden:
 
     context: Tensor
     query: Tensor
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContextMemory:
+    """A context that was passed through every stage once: queries are predicted from it (seed 5.1).
+
+    Args:
+        column_kinds: [B, C].
+        statistics: of the columns.
+        columns: keys and values of each column block's inducing points.
+        icl: keys and values of each ICL block.
+        labels: what the classification head reads, or None in regression.
+        location: [B, 1] of the targets, or None in classification.
+        scale: [B, 1], or None.
+    """
+
+    column_kinds: Tensor
+    statistics: ContextStatistics
+    columns: tuple[tuple[Tensor, Tensor], ...]
+    icl: ICLMemory
+    labels: LabelMemory | None
+    location: Tensor | None
+    scale: Tensor | None
 
 
 class Network(nn.Module):
@@ -105,7 +129,9 @@ class Network(nn.Module):
         self.cell_embedding = CellEmbedding(cell.width, norm=icl.norm)
         self.column_labels = None
         if cell.target_aware:
-            self.column_labels = LabelEncoder(config.kind, width=cell.width, max_classes=icl.max_classes)
+            self.column_labels = LabelEncoder(
+                config.kind, width=cell.width, max_classes=icl.max_classes, class_code=icl.class_code
+            )
         self.column_blocks = nn.ModuleList(
             ColumnBlock(cell.width, num_heads=cell.num_heads, num_inducing=cell.num_inducing, norm=icl.norm)
             for _ in range(cell.num_rounds)
@@ -117,28 +143,80 @@ class Network(nn.Module):
         self.row_readout = RowReadout(cell.width, num_heads=cell.num_heads, row_width=icl.width, norm=icl.norm)
         self.icl = ICLTransformer(config.kind, icl)
         if config.kind is LabelKind.CLASSIFICATION:
-            self.head = RetrievalClassificationHead(icl.width, config.retrieval)
+            self.head = make_classification_head(config.classification, width=icl.width, max_classes=icl.max_classes)
         else:
-            self.head = BarHead(icl.width, config.buckets)
+            self.head = make_regression_head(config.regression, width=icl.width)
 
-    def forward(self, inputs: NetworkInputs) -> ClassLogProbabilities | BarDistribution:
+    def forward(self, inputs: NetworkInputs) -> ClassLogProbabilities | RegressionPrediction:
         """Predicts every query of every table.
 
         Raises:
-            Failure: TABLE_EMPTY without context rows or columns; OVER_LIMIT for too many columns or classes, or a label
-                outside 0..K-1.
+            BadInput (a ValueError): TABLE_EMPTY without context rows, queries or columns; OVER_LIMIT for too many columns
+                or classes, or a label outside 0..K-1; BAD_MASK for a mask of another shape or dtype, or one that hides
+                a whole context.
         """
+        _check_masks(inputs)
+        if self.icl.path is AttentionPath.CACHED:
+            return self.predict(self.remember(inputs), inputs.x_query, query_mask=inputs.query_mask)
         labels, location, scale = self._labels(inputs)
         hidden = self.hidden(inputs, labels)
         if self.config.kind is LabelKind.REGRESSION:
             return self.head(hidden.query, location=location, scale=scale)
-        probabilities, _ = self.read(inputs, hidden)
-        present = present_classes(inputs.y_context, inputs.num_classes, context_mask=inputs.context_mask)
-        return log_probabilities(probabilities, present, clip=self.config.retrieval.clip)
+        return self._classes(hidden.query, self.label_memory(inputs, hidden))
 
-    def read(self, inputs: NetworkInputs, hidden: Hidden) -> tuple[Tensor, dict[str, Tensor]]:
-        """The classification head's probabilities [B, M, K] and read weights [B, M, N]."""
-        return self.head(hidden.query, hidden.context, inputs.y_context, inputs.num_classes, inputs.context_mask)
+    def remember(self, inputs: NetworkInputs) -> ContextMemory:
+        """Passes the context of `inputs` through every stage, whatever its queries are."""
+        labels, location, scale = self._labels(inputs)
+        statistics, columns = self.statistics(inputs), []
+        cells, bias = self._cells(inputs.x_context, inputs.column_kinds, statistics)
+        column_bias = None if inputs.context_mask is None else _hide(inputs.context_mask)
+        column_labels = self._column_labels(labels, inputs.label_mask, dtype=cells.dtype)
+        for column_block, row_block in zip(self.column_blocks, self.row_blocks, strict=True):
+            by_column = cells.transpose(1, 2)
+            columns.append(column_block.remember(by_column, column_labels, bias=column_bias))
+            cells = row_block(column_block.read(by_column, columns[-1]).transpose(1, 2), bias=bias)
+        rows = self.row_readout(cells, bias=bias)
+        icl = self.icl.remember(rows, labels, inputs.context_mask, label_mask=inputs.label_mask)
+        memory = None
+        if self.config.kind is LabelKind.CLASSIFICATION:
+            memory = self.label_memory(inputs, Hidden(context=icl.h_context, query=icl.h_context[:, :0]))
+        return ContextMemory(
+            column_kinds=inputs.column_kinds,
+            statistics=statistics,
+            columns=tuple(columns),
+            icl=icl,
+            labels=memory,
+            location=location,
+            scale=scale,
+        )
+
+    def predict(
+        self, memory: ContextMemory, x_query: Tensor, *, query_mask: Tensor | None = None
+    ) -> ClassLogProbabilities | RegressionPrediction:
+        """Predicts x_query [B, M, C] from a remembered context; no layer is applied to a context row.
+
+        Raises:
+            BadInput: TABLE_EMPTY without queries.
+        """
+        input_checks.check_rows(memory.icl.h_context.shape[1], x_query.shape[1])
+        cells, bias = self._cells(x_query, memory.column_kinds, memory.statistics)
+        for column_block, row_block, column in zip(self.column_blocks, self.row_blocks, memory.columns, strict=True):
+            cells = row_block(column_block.read(cells.transpose(1, 2), column).transpose(1, 2), bias=bias)
+        hidden = self.icl.read(self.row_readout(cells, bias=bias), memory.icl)
+        if query_mask is not None:
+            hidden = hidden * query_mask[:, :, None]
+        if memory.labels is None:
+            return self.head(hidden, location=memory.location, scale=memory.scale)
+        return self._classes(hidden, memory.labels)
+
+    def label_memory(self, inputs: NetworkInputs, hidden: Hidden) -> LabelMemory:
+        """What the classification head keeps of the labelled context rows."""
+        mask = _labelled(inputs)
+        return self.head.remember(hidden.context, inputs.y_context, inputs.num_classes, mask)
+
+    def _classes(self, query_hidden: Tensor, memory: LabelMemory) -> ClassLogProbabilities:
+        probabilities = self.head.read(query_hidden, memory)
+        return log_probabilities(probabilities, memory.present, config=self.config.classification)
 
     def hidden(self, inputs: NetworkInputs, labels: Tensor | None = None) -> Hidden:
         """Hidden states after the in-context-learning stage; labels [B, N] as `_labels` makes them."""
@@ -147,7 +225,12 @@ class Network(nn.Module):
         rows = self.rows(inputs, labels)
         num_context = inputs.x_context.shape[1]
         context, query = self.icl(
-            rows[:, :num_context], labels, rows[:, num_context:], inputs.context_mask, inputs.query_mask
+            rows[:, :num_context],
+            labels,
+            rows[:, num_context:],
+            inputs.context_mask,
+            inputs.query_mask,
+            label_mask=inputs.label_mask,
         )
         return Hidden(context=context, query=query)
 
@@ -159,27 +242,39 @@ class Network(nn.Module):
         """Row tokens [B, T, D]: feature values encoded, before label injection (seed 5.11)."""
         num_context = inputs.x_context.shape[1]
         x = torch.cat([inputs.x_context, inputs.x_query], dim=1)
-        features = self.cell_features(x, inputs.column_kinds, self.statistics(inputs))
-        real = inputs.column_kinds >= 0
-        padded = not bool(real.all())
-        cells = self.cell_embedding(features, real.sum(1) if padded else None)
-        row_bias = _hide(real) if padded else None
+        cells, bias = self._cells(x, inputs.column_kinds, self.statistics(inputs))
         column_bias = None if inputs.context_mask is None else _hide(inputs.context_mask)
-        column_labels = None
-        if self.column_labels is not None:
-            column_labels = self.column_labels(labels).to(cells.dtype)[:, None]
+        column_labels = self._column_labels(labels, inputs.label_mask, dtype=cells.dtype)
         for column_block, row_block in zip(self.column_blocks, self.row_blocks, strict=True):
             cells = column_block(cells.transpose(1, 2), column_labels, num_context=num_context, bias=column_bias)
-            cells = row_block(cells.transpose(1, 2), bias=row_bias)
-        return self.row_readout(cells, bias=row_bias)
+            cells = row_block(cells.transpose(1, 2), bias=bias)
+        return self.row_readout(cells, bias=bias)
+
+    def _cells(self, x: Tensor, column_kinds: Tensor, statistics: ContextStatistics) -> tuple[Tensor, Tensor | None]:
+        """Cells [B, L, C, E] of rows x [B, L, C], and what hides absent columns."""
+        features = self.cell_features(x, column_kinds, statistics)
+        real = column_kinds >= 0
+        padded = not bool(real.all())
+        return self.cell_embedding(features, real.sum(1) if padded else None), _hide(real) if padded else None
+
+    def _column_labels(self, labels: Tensor, label_mask: Tensor | None, *, dtype: torch.dtype) -> Tensor | None:
+        """[B, 1, N, E] what target-aware columns add to context cells; 0 where the label is unknown."""
+        if self.column_labels is None:
+            return None
+        if label_mask is None:
+            return self.column_labels(labels).to(dtype)[:, None]
+        coded = self.column_labels(torch.where(label_mask, labels, 0.0)).to(dtype)
+        return (coded * label_mask[..., None])[:, None]
 
     def _labels(self, inputs: NetworkInputs) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Context labels as the encoders take them, and the target's location and scale [B, 1] in regression."""
         self._check_limits(inputs)
+        mask = _labelled(inputs)
         if self.config.kind is LabelKind.CLASSIFICATION:
-            check_labels(inputs.y_context, inputs.num_classes)
+            known = inputs.y_context if mask is None else torch.where(mask, inputs.y_context, 0.0)
+            input_checks.check_labels(known, inputs.num_classes)
             return inputs.y_context, None, None
-        mask = _full_mask(inputs)
+        mask = _full_mask(inputs) if mask is None else mask
         location, scale = target_statistics(inputs.y_context, mask)
         scaled = torch.where(mask, (inputs.y_context - location) / scale, 0.0)
         return scaled.to(inputs.x_context.dtype), location, scale
@@ -187,13 +282,31 @@ class Network(nn.Module):
     def _check_limits(self, inputs: NetworkInputs) -> None:
         _, rows, columns = inputs.x_context.shape
         if rows == 0 or columns == 0:
-            raise Failure(ExitCode.TABLE_EMPTY, f"the context has {rows} rows and {columns} columns: give one of each")
+            raise BadInput(ExitCode.TABLE_EMPTY, f"the context has {rows} rows and {columns} columns: give one of each")
         limit = self.config.max_features
         if columns > limit:
-            raise Failure(ExitCode.OVER_LIMIT, f"a table has {columns} features, the model takes {limit}: select fewer")
+            raise BadInput(
+                ExitCode.OVER_LIMIT, f"a table has {columns} features, the model takes {limit}: select fewer"
+            )
         limit, classes = self.config.icl.max_classes, inputs.num_classes
         if self.config.kind is LabelKind.CLASSIFICATION and classes > limit:
-            raise Failure(ExitCode.OVER_LIMIT, f"a table has {classes} classes, the model takes {limit}: merge some")
+            raise BadInput(ExitCode.OVER_LIMIT, f"a table has {classes} classes, the model takes {limit}: merge some")
+
+
+def _check_masks(inputs: NetworkInputs) -> None:
+    """Refuses masks that do not fit, and an empty query set."""
+    context, query = tuple(inputs.x_context.shape[:2]), tuple(inputs.x_query.shape[:2])
+    input_checks.check_rows(context[1], query[1])
+    input_checks.check_context_mask(inputs.context_mask, shape=context)
+    input_checks.check_mask("query_mask", inputs.query_mask, shape=query)
+    input_checks.check_mask("label_mask", inputs.label_mask, shape=context)
+
+
+def _labelled(inputs: NetworkInputs) -> Tensor | None:
+    """[B, N] which context rows are real and show their label; None when all do."""
+    if inputs.label_mask is None or inputs.context_mask is None:
+        return inputs.context_mask if inputs.label_mask is None else inputs.label_mask
+    return inputs.context_mask & inputs.label_mask
 
 
 def _check_sizes(config: NetworkConfig) -> None:

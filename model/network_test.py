@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from model.classification_head import ClassLogProbabilities
-from model.icl_transformer import AttentionPath, LabelKind, Visibility
+from model.icl_transformer import AttentionPath, Visibility
+from model.label_injection import LabelKind
 from model.network import CellConfig, Network, NetworkInputs
 from model.specimens import (
     distance,

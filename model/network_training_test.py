@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from model.network import Network, NetworkInputs
 from model.specimens import distance, specimen_config, specimen_inputs, specimen_network, values
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from model.cell_embedding import CATEGORY
-from model.icl_transformer import AttentionPath, LabelKind
+from model.icl_transformer import AttentionPath
+from model.label_injection import LabelKind
 from model.network import Network, NetworkInputs
 from model.specimens import distance, redraw, specimen_config, specimen_inputs, specimen_network, stack_padded, values
 

@@ -2,9 +2,11 @@
 
 from model.attention import Norm
 from model.bar_distribution import BucketConfig
-from model.classification_head import RetrievalConfig
-from model.icl_transformer import ICLConfig, LabelKind
+from model.classification_head import ClassificationHeadConfig
+from model.icl_transformer import ICLConfig
+from model.label_injection import LabelKind
 from model.network import CellConfig, NetworkConfig
+from model.regression_heads import RegressionHeadConfig
 
 
 def tiny(kind: LabelKind) -> NetworkConfig:
@@ -18,8 +20,8 @@ def small(kind: LabelKind) -> NetworkConfig:
         kind=kind,
         cell=CellConfig(width=48, num_heads=2, num_inducing=16),
         icl=ICLConfig(width=192, num_heads=4, num_blocks=6),
-        retrieval=RetrievalConfig(num_heads=6, head_width=32),
-        buckets=BucketConfig(num_buckets=256),
+        classification=ClassificationHeadConfig(num_heads=6, head_width=32),
+        regression=RegressionHeadConfig(buckets=BucketConfig(num_buckets=256)),
     )
 
 
@@ -30,8 +32,8 @@ def base(kind: LabelKind) -> NetworkConfig:
         max_features=200,
         cell=CellConfig(width=64, num_heads=4, num_inducing=32),
         icl=ICLConfig(width=256, num_heads=4, num_blocks=8, max_classes=32),
-        retrieval=RetrievalConfig(num_heads=6, head_width=64),
-        buckets=BucketConfig(num_buckets=512),
+        classification=ClassificationHeadConfig(num_heads=6, head_width=64),
+        regression=RegressionHeadConfig(buckets=BucketConfig(num_buckets=512)),
     )
 
 
@@ -42,6 +44,6 @@ def large(kind: LabelKind) -> NetworkConfig:
         max_features=500,
         cell=CellConfig(width=128, num_rounds=3, num_heads=8, num_inducing=128),
         icl=ICLConfig(width=512, num_heads=8, num_blocks=12, max_classes=160, norm=Norm.RMS),
-        retrieval=RetrievalConfig(num_heads=6, head_width=64),
-        buckets=BucketConfig(num_buckets=5000, inner_width=0.001),
+        classification=ClassificationHeadConfig(num_heads=6, head_width=64),
+        regression=RegressionHeadConfig(buckets=BucketConfig(num_buckets=5000, inner_width=0.001)),
     )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from model import presets
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig
 from tools import config as configs
 

@@ -4,11 +4,33 @@ Mini: 128 sinh-spaced buckets at the small sizes, where TabPFN-3 has 5,000; the 
 half-normal tails) is the same.
 """
 
+import dataclasses
+import enum
+
 import torch
 from torch import Tensor, nn
 
 from model.attention import at_least_fp32, mlp
 from model.bar_distribution import BarDistribution, BucketConfig, bucket_borders
+
+RegressionPrediction = BarDistribution
+"""What a regression head predicts."""
+
+
+class RegressionHeadKind(enum.StrEnum):
+    """What a regression head predicts."""
+
+    BAR = "bar"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegressionHeadConfig:
+    """Form and sizes of the regression head."""
+
+    kind: RegressionHeadKind = RegressionHeadKind.BAR
+    """Which head."""
+    buckets: BucketConfig = BucketConfig()
+    """Buckets of the bar head."""
 
 
 class BarHead(nn.Module):
@@ -36,3 +58,8 @@ def target_statistics(y_context: Tensor, context_mask: Tensor) -> tuple[Tensor, 
     spread = (torch.where(context_mask, value - location, 0.0) ** 2).sum(1, keepdim=True).div(count).sqrt()
     scale = torch.where(spread > 1e-9 * location.abs().clamp_min(1e-30), spread, 1.0)
     return location, scale
+
+
+def make_regression_head(config: RegressionHeadConfig, *, width: int) -> nn.Module:
+    """The head that a configuration names, for hidden states of `width`."""
+    return BarHead(width, config.buckets)

@@ -7,9 +7,11 @@ from torch import Tensor, nn
 
 from model.bar_distribution import BarDistribution, BucketConfig
 from model.cell_embedding import CATEGORY, NUMBER, ORDINAL
-from model.classification_head import ClassLogProbabilities, RetrievalConfig
-from model.icl_transformer import ICLConfig, LabelKind
+from model.classification_head import ClassificationHeadConfig, ClassLogProbabilities
+from model.icl_transformer import ICLConfig
+from model.label_injection import LabelKind
 from model.network import CellConfig, Network, NetworkConfig, NetworkInputs
+from model.regression_heads import RegressionHeadConfig
 
 
 def specimen_config(kind: LabelKind) -> NetworkConfig:
@@ -19,8 +21,8 @@ def specimen_config(kind: LabelKind) -> NetworkConfig:
         max_features=100,
         cell=CellConfig(width=8, num_rounds=2, num_heads=2, num_inducing=4, num_tokens=2),
         icl=ICLConfig(width=16, num_blocks=2, num_heads=2, max_classes=5),
-        retrieval=RetrievalConfig(num_heads=2, head_width=8),
-        buckets=BucketConfig(num_buckets=16),
+        classification=ClassificationHeadConfig(num_heads=2, head_width=8),
+        regression=RegressionHeadConfig(buckets=BucketConfig(num_buckets=16)),
     )
 
 

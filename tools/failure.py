@@ -39,6 +39,8 @@ class ExitCode(enum.IntEnum):
     PORT_BUSY = 24
     TABLE_FILE = 25
     RESULTS_CORRUPT = 26
+    BAD_MASK = 27
+    BAD_LEVEL = 28
 
 
 class Failure(Exception):
@@ -56,6 +58,10 @@ class Failure(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+
+class BadInput(Failure, ValueError):
+    """A failure for a value that the caller passed: also the `ValueError` that users of the library expect."""
 
 
 def run_program(main: Callable[[list[str]], int | None]) -> None:

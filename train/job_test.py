@@ -11,7 +11,7 @@ import torch
 from torch import distributed, multiprocessing
 
 from model import checkpoint
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from priors.generation import ShardConfig, ensure_shards
 from priors.mixture import PriorConfig
 from tools.failure import ExitCode, Failure

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from priors.task import TaskBatch, TaskKind
 from tools.failure import ExitCode, Failure
 from train.loop import LoopConfig, LoopHooks, train

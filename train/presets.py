@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Callable
 
 from model import presets as networks
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from model.network import NetworkConfig
 from priors import presets as priors
 from priors.generation import ShardConfig, checked_seed

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 import torch
 
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 from train.optimization import OptimizerConfig

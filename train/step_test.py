@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from eval.records import network_inputs
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from priors.task import TaskBatch, TaskKind
 from train.optimization import OptimizerConfig
 from train.state import TrainState, fresh_state

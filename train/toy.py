@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from model.icl_transformer import ICLConfig, LabelKind
+from model.icl_transformer import ICLConfig
+from model.label_injection import LabelKind
 from model.network import CellConfig, NetworkConfig
 from priors.task import Episode, Task, TaskBatch, TaskKind, collate
 

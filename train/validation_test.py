@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from priors.generation import held_out_episodes
 from priors.mixture import PriorConfig
 from priors.task import TaskKind

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from model import checkpoint
-from model.icl_transformer import LabelKind
+from model.label_injection import LabelKind
 from priors.generation import ShardConfig, ensure_shards
 from priors.mixture import PriorConfig
 from priors.task import TaskKind

@@ -1,0 +1,33 @@
+"""Query scaling by context length, so that attention over many rows keeps its mass together.
+
+A softmax over n keys spreads as n grows. QASSMax (TabICL v2, TabPFN-3) multiplies queries by learned factors of log n:
+q ← q · base(log n) · (1 + tanh(modulation(q))). The whole factor is computed in fp32 (or fp64) and cast once: log n in
+half precision, or tanh in it, is where long contexts break.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from model.attention import at_least_fp32, mlp
+
+_HIDDEN = 64
+
+
+class QASSMax(nn.Module):
+    """Query-aware scalable softmax. A fresh one leaves queries as they are."""
+
+    def __init__(self, *, num_heads: int, head_width: int) -> None:
+        super().__init__()
+        self.base = mlp(1, _HIDDEN, num_heads * head_width)
+        self.modulation = mlp(head_width, _HIDDEN, head_width)
+        for last, value in ((self.base[-1], 1.0), (self.modulation[-1], 0.0)):
+            nn.init.zeros_(last.weight)
+            nn.init.constant_(last.bias, value)
+
+    def forward(self, query: Tensor, count: Tensor) -> Tensor:
+        """Scales query [B, H, L, D_h] for tables of count [B or 1] context rows."""
+        with torch.autocast(query.device.type, enabled=False):
+            wide = at_least_fp32(query).to(self.base[0].weight.dtype)
+            length = count.clamp_min(1).to(wide.dtype).log()[:, None]
+            base = self.base(length).unflatten(-1, (query.shape[-3], query.shape[-1]))[:, :, None]
+            return (wide * base * (1 + torch.tanh(self.modulation(wide)))).to(query.dtype)

@@ -24,9 +24,17 @@ class Norm(enum.StrEnum):
     RMS = "rms"
 
 
+class RMSNorm(nn.RMSNorm):
+    """RMSNorm whose statistics are never taken in bf16."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., W] → [..., W] in the precision of x."""
+        return F.rms_norm(at_least_fp32(x), self.normalized_shape, self.weight, self.eps).to(x.dtype)
+
+
 def make_norm(kind: Norm, width: int) -> nn.Module:
     """A normalisation layer over the last dimension (seed 1.3)."""
-    return nn.LayerNorm(width) if kind is Norm.LAYER else nn.RMSNorm(width, eps=1e-6)
+    return nn.LayerNorm(width) if kind is Norm.LAYER else RMSNorm(width, eps=1e-6)
 
 
 def at_least_fp32(x: Tensor) -> Tensor:

@@ -212,7 +212,7 @@ def test_the_unit_of_features_does_not_matter() -> None:
         ({"num_classes": 6}, "6 classes, the model takes 5", ExitCode.OVER_LIMIT),
         ({"num_classes": 2}, "label is 2 with 2 classes", ExitCode.OVER_LIMIT),
         ({"columns": 101}, "101 features, the model takes 100", ExitCode.OVER_LIMIT),
-        ({"context": 0}, "0 rows and 5 columns", ExitCode.TABLE_EMPTY),
+        ({"context": 0}, "the context has 0 rows", ExitCode.TABLE_EMPTY),
         ({"columns": 0}, "9 rows and 0 columns", ExitCode.TABLE_EMPTY),
     ],
 )

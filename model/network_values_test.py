@@ -128,16 +128,13 @@ def test_a_column_missing_from_the_whole_context_is_ignored_but_for_its_flag() -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_that_is_all_padding_stays_finite_and_harms_no_other(kind: LabelKind) -> None:
-    """5.7: no real rows, no columns: a finite answer, finite gradients, the other tables as before."""
+def test_a_table_without_real_columns_or_queries_stays_finite_and_harms_no_other(kind: LabelKind) -> None:
+    """5.7: no columns, no queries: a finite answer, finite gradients, the other tables as before."""
     tables = [specimen_inputs(kind, tables=1, seed=seed) for seed in range(2)]
     batch = stack_padded([*tables, tables[0]])
-    empty = torch.tensor([False, False, True])
+    empty = torch.tensor([False, False, True])[:, None]
     batch = dataclasses.replace(
-        batch,
-        context_mask=batch.context_mask & ~empty[:, None],
-        query_mask=batch.query_mask & ~empty[:, None],
-        column_kinds=batch.column_kinds.masked_fill(empty[:, None], -1),
+        batch, query_mask=batch.query_mask & ~empty, column_kinds=batch.column_kinds.masked_fill(empty, -1)
     )
     found = _check(batch, kind)
     for index, table in enumerate(tables):

@@ -13,6 +13,8 @@ from model import (
     classification_head,
     column_embedding,
     icl_transformer,
+    label_injection,
+    length_scaling,
     network,
     regression_heads,
     row_embedding,
@@ -25,12 +27,14 @@ _MODULES = (
     classification_head,
     column_embedding,
     icl_transformer,
+    label_injection,
+    length_scaling,
     network,
     regression_heads,
     row_embedding,
 )
 _QUERY_LABEL = re.compile(r"(y|labels?|targets?|answers?)(_query|_queries)?|query_(y|labels?|targets?|answers?)")
-_CONTEXT_LABELS = {"model.icl_transformer.LabelEncoder", "model.column_embedding.ColumnBlock"}  # context's
+_CONTEXT_LABELS = {"model.label_injection.LabelEncoder", "model.column_embedding.ColumnBlock"}  # context's
 
 
 def test_no_forward_in_the_package_takes_a_query_label() -> None:
@@ -51,6 +55,5 @@ def test_no_forward_in_the_package_takes_a_query_label() -> None:
             known = parameter == "labels" and owner in _CONTEXT_LABELS
             assert known or not _QUERY_LABEL.fullmatch(parameter), (owner, parameter)
     fields = {field.name for field in dataclasses.fields(NetworkInputs)}
-    assert fields == {
-        "x_context", "y_context", "x_query", "column_kinds", "num_classes", "context_mask", "query_mask"
-    }  # fmt: skip
+    masks = {"context_mask", "query_mask", "label_mask"}
+    assert fields == {"x_context", "y_context", "x_query", "column_kinds", "num_classes"} | masks

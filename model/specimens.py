@@ -26,14 +26,17 @@ def specimen_config(kind: LabelKind) -> NetworkConfig:
     )
 
 
-def redraw(module: nn.Module, *, seed: int = 0) -> None:
-    """Gives every parameter a new random value: a fresh network has zeros that hide what it reads."""
+def redraw(module: nn.Module, *, seed: int = 0, gain: float = 1.5) -> None:
+    """Gives every parameter a new random value: a fresh network has zeros that hide what it reads.
+
+    Matrices get entries of deviation gain/√(width in): with 1.5, effects are large and so are rounding errors.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             if parameter.dim() > 1:
-                parameter.copy_(noise * 1.5 * parameter.shape[-1] ** -0.5)
+                parameter.copy_(noise * gain * parameter.shape[-1] ** -0.5)
             else:
                 parameter.copy_(parameter.mean().round() + 0.2 * noise)  # around 1 for a norm, else around 0
 
@@ -93,7 +96,14 @@ def stack_padded(parts: list[NetworkInputs], *, spare: int = 2) -> NetworkInputs
         num_classes=max(part.num_classes for part in parts),
         context_mask=torch.cat([_grow(torch.ones_like(part.y_context).bool(), rows) for part in parts]),
         query_mask=torch.cat([_grow(torch.ones(part.x_query.shape[:2]).bool(), queries) for part in parts]),
+        label_mask=_grown_labels(parts, rows),
     )
+
+
+def _grown_labels(parts: list[NetworkInputs], rows: int) -> Tensor | None:
+    if any(part.label_mask is None for part in parts):
+        return None
+    return torch.cat([_grow(part.label_mask, rows) for part in parts])
 
 
 def _grow(x: Tensor, *sizes: int, fill: float = 0.0) -> Tensor:
@@ -107,8 +117,9 @@ def take(inputs: NetworkInputs, *, context: Tensor | None = None, queries: Tenso
     changes = {}
     if context is not None:
         changes |= {"x_context": inputs.x_context[:, context], "y_context": inputs.y_context[:, context]}
-        if inputs.context_mask is not None:
-            changes["context_mask"] = inputs.context_mask[:, context]
+        for name in ("context_mask", "label_mask"):
+            if getattr(inputs, name) is not None:
+                changes[name] = getattr(inputs, name)[:, context]
     if queries is not None:
         changes["x_query"] = inputs.x_query[:, queries]
         if inputs.query_mask is not None:

@@ -103,9 +103,9 @@ def prediction_gap(first: Run, second: Run) -> float:
     return largest_gap(real_readout(first), real_readout(second))
 
 
-def visibility_truth(batch: TaskBatch) -> Tensor:
-    """[B, T, T] bool: every row may read the real context rows of its table and nothing else (seed 5.5)."""
-    real = torch.from_numpy(batch.context_mask)
+def visibility_truth(batch: TaskBatch, *, num_thinking: int) -> Tensor:
+    """[B, P + T, P + T] bool: every row may read the thinking rows and the real context rows of its table (seed 5.5)."""
+    real = torch.nn.functional.pad(torch.from_numpy(batch.context_mask), (num_thinking, 0), value=True)
     (tables, num_context), num_query = real.shape, batch.x_query.shape[1]
     rows = num_context + num_query
     truth = torch.zeros(tables, rows, rows, dtype=torch.bool)
@@ -115,7 +115,9 @@ def visibility_truth(batch: TaskBatch) -> Tensor:
 
 def blamed_stage(moved: Difference, run: Run) -> Stage:
     """The stage to name for a reading that moved: a block whose attention sees what it must not is the mask's fault."""
-    truth = visibility_truth(run.batch)
-    if moved.stage is Stage.BLOCKS and any(not torch.equal(call.visible(), truth) for call in run.trace.attention):
+    if moved.stage is not Stage.BLOCKS:
+        return moved.stage
+    truth = visibility_truth(run.batch, num_thinking=run.trace.num_thinking)
+    if any(not torch.equal(call.visible(), truth) for call in run.trace.attention):
         return Stage.MASK
     return moved.stage

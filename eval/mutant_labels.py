@@ -13,6 +13,7 @@ from torch import Tensor
 from eval.icl_predictor import ICLPredictor
 from eval.mutant_masks import with_network
 from eval.subject import Outcome, Prediction, Subject, outcomes
+from model.classification_head import LabelMemory
 from model.label_injection import LabelInjection
 from model.network import Hidden, Network, NetworkInputs
 from model.regression_heads import target_statistics
@@ -41,8 +42,10 @@ class _LabelledInjection(LabelInjection):
 
     query_labels: Tensor | None = None
 
-    def forward(self, context_rows: Tensor, context_labels: Tensor, query_rows: Tensor) -> Tensor:
-        z = super().forward(context_rows, context_labels, query_rows)
+    def forward(
+        self, context_rows: Tensor, context_labels: Tensor, query_rows: Tensor, label_mask: Tensor | None = None
+    ) -> Tensor:
+        z = super().forward(context_rows, context_labels, query_rows, label_mask)
         if self.query_labels is None:
             return z
         z[:, context_rows.shape[1] :] += self.encoder(self.query_labels.to(z.dtype)) - self.unknown_label
@@ -93,15 +96,14 @@ def targets_scaled_with_query(subject: Subject) -> Subject:
 class _SelfRetrieval(Network):
     """The head looks the query's own row up, label included."""
 
-    def read(self, inputs: NetworkInputs, hidden: Hidden) -> tuple[Tensor, dict[str, Tensor]]:
+    def label_memory(self, inputs: NetworkInputs, hidden: Hidden) -> LabelMemory:
         if not isinstance(inputs, LeakyInputs):
-            return super().read(inputs, hidden)
+            return super().label_memory(inputs, hidden)
         masks = [
             torch.ones(hidden.shape[:2], dtype=torch.bool) if mask is None else mask
             for mask, hidden in ((inputs.context_mask, hidden.context), (inputs.query_mask, hidden.query))
         ]
-        return self.head(
-            hidden.query,
+        return self.head.remember(
             torch.cat([hidden.context, hidden.query], dim=1),
             torch.cat([inputs.y_context, inputs.y_query], dim=1),
             inputs.num_classes,

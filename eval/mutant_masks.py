@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from eval.subject import Subject
 from model.column_embedding import ColumnBlock
-from model.icl_transformer import AttentionPath, ICLBlock, Visibility
+from model.icl_transformer import AttentionPath, ContextView, ICLBlock, Visibility
 from model.network import Network, NetworkInputs
 from priors.task import TaskBatch
 
@@ -102,11 +102,11 @@ def finite_fill(subject: Subject) -> Subject:
 class _AllRowsBlock(ICLBlock):
     """The fast path with every row as a key."""
 
-    def forward(self, z: Tensor, *, num_context: int, bias: Tensor | None, path: AttentionPath) -> Tensor:
-        if path is AttentionPath.REFERENCE:
-            return super().forward(z, num_context=num_context, bias=bias, path=path)
-        bias = None if bias is None else F.pad(bias, (0, z.shape[1] - num_context))
-        return super().forward(z, num_context=z.shape[1], bias=bias, path=path)
+    def forward(self, z: Tensor, *, view: ContextView) -> Tensor:
+        if view.path is AttentionPath.REFERENCE:
+            return super().forward(z, view=view)
+        bias = None if view.bias is None else F.pad(view.bias, (0, z.shape[1] - view.num_context))
+        return super().forward(z, view=dataclasses.replace(view, num_context=z.shape[1], bias=bias))
 
 
 def all_rows_are_keys(subject: Subject) -> Subject:

@@ -9,10 +9,9 @@ from torch.nn import functional as F
 
 from eval.mutant_masks import with_network
 from eval.subject import Subject
-from model.attention import Attention
 from model.cell_embedding import ContextStatistics, context_statistics
 from model.classification_head import ClassLogProbabilities
-from model.icl_transformer import AttentionPath, ICLBlock, ICLTransformer
+from model.icl_transformer import ContextView, ICLAttention, ICLBlock, ICLTransformer
 from model.label_injection import LabelInjection
 from model.network import Network, NetworkInputs
 
@@ -35,7 +34,7 @@ def normalise_with_query(subject: Subject) -> Subject:
     return with_network(subject, change)
 
 
-class _StaleKeys(Attention):
+class _StaleKeys(ICLAttention):
     """Keys and values are kept as long as the shape fits."""
 
     kept: tuple[Tensor, Tensor] | None = None
@@ -77,8 +76,8 @@ def statistics_of_previous_table(subject: Subject) -> Subject:
 
 
 class _DroppingBlock(ICLBlock):
-    def forward(self, z: Tensor, *, num_context: int, bias: Tensor | None, path: AttentionPath) -> Tensor:
-        return F.dropout(super().forward(z, num_context=num_context, bias=bias, path=path), p=0.1, training=True)
+    def forward(self, z: Tensor, *, view: ContextView) -> Tensor:
+        return F.dropout(super().forward(z, view=view), p=0.1, training=True)
 
 
 def dropout_at_prediction(subject: Subject) -> Subject:
@@ -92,10 +91,12 @@ def dropout_at_prediction(subject: Subject) -> Subject:
 
 
 class _ClassForUnknown(LabelInjection):
-    def forward(self, context_rows: Tensor, context_labels: Tensor, query_rows: Tensor) -> Tensor:
-        context = context_rows + self.encoder(context_labels) + self.context_role
-        query = query_rows + self.encoder(torch.zeros_like(query_rows[..., 0])) + self.query_role
-        return torch.cat([context, query], dim=1)
+    def forward(
+        self, context_rows: Tensor, context_labels: Tensor, query_rows: Tensor, label_mask: Tensor | None = None
+    ) -> Tensor:
+        z = super().forward(context_rows, context_labels, query_rows, label_mask)
+        z[:, context_rows.shape[1] :] += self.encoder(torch.zeros_like(query_rows[..., 0])) - self.unknown_label
+        return z
 
 
 def unknown_label_as_class(subject: Subject) -> Subject:
@@ -117,8 +118,12 @@ class _ShiftedSlices(ICLTransformer):
         query_rows: Tensor,
         context_mask: Tensor | None = None,
         query_mask: Tensor | None = None,
+        *,
+        label_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        parts = super().forward(context_rows, context_labels, query_rows, context_mask, query_mask)
+        parts = super().forward(
+            context_rows, context_labels, query_rows, context_mask, query_mask, label_mask=label_mask
+        )
         context, query = (torch.cat([part[:, 1:], part[:, -1:]], dim=1) for part in parts)
         return context, query
 
@@ -134,7 +139,8 @@ def off_by_one_slices(subject: Subject) -> Subject:
 
 class _ProbabilitiesAsLogits(Network):
     def forward(self, inputs: NetworkInputs) -> ClassLogProbabilities:
-        p, _ = self.read(inputs, self.hidden(inputs))
+        hidden = self.hidden(inputs)
+        p = self.head.read(hidden.query, self.label_memory(inputs, hidden))
         return ClassLogProbabilities(log_p=torch.log_softmax(p, dim=-1))
 
 

@@ -1,5 +1,7 @@
 """Audits of structure: the mask that reaches attention (5.D), row slices (5.4), sums over rows and classes (6.4)."""
 
+import dataclasses
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -8,7 +10,6 @@ from eval.case import CONTROL_MULTIPLE, AuditResult, Case, prediction_gap, visib
 from eval.specimens import with_context_labels_changed, with_labels, with_queries
 from eval.subject import Run, Subject
 from eval.tracing import AttentionCall, Stage, largest_gap
-from model.attention import attention_weights, merge_heads, split_heads
 from model.icl_transformer import AttentionPath
 from priors.task import Episode, TaskKind
 
@@ -24,7 +25,7 @@ def mask_graph(case: Case) -> AuditResult:
     name = "mask_graph"
     names = ("wrong_cells", "forbidden_weight", "weights_unlike_output", "reference_unlike_fast", "control_output")
     figures = dict.fromkeys(names, 0.0)
-    runs = {path: case.subject.fresh(path=path) for path in AttentionPath}
+    runs = {path: case.subject.fresh(path=path) for path in (AttentionPath.REFERENCE, AttentionPath.FAST)}
     for tables in (list(case.episodes), list(case.episodes[:1])):
         found = {path: subject.run(tables) for path, subject in runs.items()}
         for path, run in found.items():
@@ -44,7 +45,9 @@ def mask_graph(case: Case) -> AuditResult:
 
 
 def _mask_problem(run: Run, subject: Subject, *, figures: dict[str, float]) -> tuple[Stage, str] | None:
-    truth, cut = visibility_truth(run.batch), run.batch.x_context.shape[1]
+    num_thinking = run.trace.num_thinking
+    truth = visibility_truth(run.batch, num_thinking=num_thinking)
+    cut = num_thinking + run.batch.x_context.shape[1]
     if len(run.trace.attention) != len(subject.network.icl.blocks):
         return Stage.BLOCKS, f"{len(run.trace.attention)} of {len(subject.network.icl.blocks)} attentions ran"
     for call in run.trace.attention:
@@ -73,12 +76,11 @@ def _mask_problem(run: Run, subject: Subject, *, figures: dict[str, float]) -> t
 
 
 def _weights(call: AttentionCall, subject: Subject) -> tuple[Tensor, Tensor]:
-    """Weights [B, H, T, S] recomputed from what reached the attention, and the output [B, T, D] they stand for."""
+    """Weights recomputed from what reached the attention, and the output that they stand for (reference computation)."""
     module = subject.network.get_submodule(call.name)
+    view = dataclasses.replace(call.view, path=AttentionPath.REFERENCE)
     with torch.no_grad():
-        key, value = module.keys_values(call.source)
-        weights = attention_weights(split_heads(module.query(call.x), module.num_heads), key, bias=call.bias)
-        return weights, module.output(merge_heads(weights @ value))
+        return module.weights(call.x, call.source, view=view), module(call.x, call.source, view=view)
 
 
 def _example(visible: Tensor, truth: Tensor, *, cut: int) -> str:
@@ -163,7 +165,7 @@ def probabilities(case: Case) -> AuditResult:
         total = run.trace.find("prediction.log_mass").double().exp().sum(-1)
         figures = {"bucket_sum_off": float((total - 1).abs().max())}
         return _sum_verdict(case, name, figures=figures, limit=1e-4)
-    shown, weights = run.trace.find("head.probabilities").double(), run.trace.find("head.read_weights").double()
+    shown, weights = _head_reading(subject, run)
     predicted = run.trace.find("prediction.log_p").double().exp()
     one_class = [_without_last_class(episode) for episode in tables]
     absent = [outcome.prediction[:, -1].max() for outcome in subject.run(one_class).outcomes]
@@ -179,6 +181,16 @@ def probabilities(case: Case) -> AuditResult:
     }
     clip = num_classes * subject.network.config.retrieval.clip
     return _sum_verdict(case, name, figures=figures, limit=clip + 1e-4)
+
+
+def _head_reading(subject: Subject, run: Run) -> tuple[Tensor, Tensor]:
+    """The head's probabilities [B, M, K] and read weights [B, M, N] at the hidden states of a run."""
+    inputs, find = run.inputs, run.trace.find
+    with torch.no_grad():
+        probabilities, extra = subject.network.head(
+            find("icl.h_query"), find("icl.h_context"), inputs.y_context, inputs.num_classes, inputs.context_mask
+        )
+    return probabilities.double(), extra["read_weights"].double()
 
 
 def _sum_verdict(case: Case, name: str, *, figures: dict[str, float], limit: float) -> AuditResult:

@@ -15,6 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from model.icl_transformer import ContextView
+from model.network import Network
+
 
 class Stage(enum.StrEnum):
     """Where something can go wrong, in the order of the data flow."""
@@ -66,20 +69,25 @@ class AttentionCall:
 
     Args:
         name: the submodule.
-        x: [B, T, D] the rows that read.
+        x: [B, P + T, D] the rows that read: thinking rows, then the sequence.
         source: [B, S, D] the rows that are read.
-        bias: broadcastable to [B, 1, T, S], or None.
-        output: [B, T, D].
+        view: its bias, and where query rows begin.
+        output: [B, P + T, D].
     """
 
     name: str
     x: Tensor
     source: Tensor
-    bias: Tensor | None
+    view: ContextView
     output: Tensor
 
+    @property
+    def bias(self) -> Tensor | None:
+        """What hides keys: broadcastable to [B, 1, P + T, S], or None."""
+        return self.view.bias
+
     def visible(self) -> Tensor:
-        """[B, T, T] bool: which rows may read which; only an additive 0 counts as open and only -inf as shut."""
+        """[B, P + T, P + T] bool: which rows may read which; only minus infinity counts as shut."""
         (batch, rows, _), keys = self.x.shape, self.source.shape[1]
         bias = torch.zeros((), dtype=self.x.dtype) if self.bias is None else self.bias
         seen = torch.zeros(batch, rows, max(rows, keys), dtype=torch.bool)
@@ -93,10 +101,17 @@ class AttentionCall:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trace:
-    """All readings of one forward pass, in the order in which they were taken."""
+    """All readings of one forward pass, in the order in which they were taken.
+
+    Args:
+        readings: of every stage.
+        attention: what reached the attention of each ICL block.
+        num_thinking: P, learned rows that stand before the sequence there.
+    """
 
     readings: tuple[Reading, ...]
     attention: tuple[AttentionCall, ...]
+    num_thinking: int
 
     def find(self, name: str) -> Tensor:
         """The value of the reading called `name`.
@@ -197,25 +212,32 @@ def first_moved(found: list[Difference], *, tolerance: float = 0.0) -> Differenc
 
 
 @contextlib.contextmanager
-def tracing(network: nn.Module) -> Iterator[Callable[[], Trace]]:
-    """Records every forward pass inside the block; call the yielded function for the trace so far."""
+def tracing(network: Network) -> Iterator[Callable[[], Trace]]:
+    """Records every forward pass inside the block; call the yielded function for the trace so far.
+
+    Readings hold the T rows of the sequence, without the thinking rows before them.
+    """
     readings: list[Reading] = []
     calls: list[AttentionCall] = []
     handles = []
 
     def watch(name: str, reader: Callable[..., Iterator[Reading]]) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            output = output[:, network.icl.num_thinking :] if re.fullmatch(r"icl\.blocks\.\d+", name) else output
             readings.extend(reader(name, args=args, kwargs=kwargs, output=output))
 
         return hook
 
     def watch_attention(name: str) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> None:
-            x, source, bias = args[0].detach().clone(), args[1].detach().clone(), kwargs.get("bias")
-            calls.append(AttentionCall(name=name, x=x, source=source, bias=bias, output=output.detach().clone()))
-            if bias is not None:
-                axes = {2: Axis.SEQUENCE, 3: Axis.SEQUENCE if bias.shape[-1] == x.shape[1] else Axis.CONTEXT}
-                readings.append(Reading(stage=Stage.MASK, name=f"{name}.bias", value=bias.detach().clone(), axes=axes))
+            x, source, view = args[0].detach().clone(), args[1].detach().clone(), kwargs["view"]
+            calls.append(AttentionCall(name=name, x=x, source=source, view=view, output=output.detach().clone()))
+            if view.bias is not None:
+                bias = view.bias.detach().clone()[..., network.icl.num_thinking :]
+                bias = bias if bias.shape[2] == 1 else bias[:, :, network.icl.num_thinking :]
+                keys = Axis.SEQUENCE if view.bias.shape[-1] == x.shape[1] else Axis.CONTEXT
+                axes = {2: Axis.SEQUENCE, 3: keys}
+                readings.append(Reading(stage=Stage.MASK, name=f"{name}.bias", value=bias, axes=axes))
 
         return hook
 
@@ -226,7 +248,7 @@ def tracing(network: nn.Module) -> Iterator[Callable[[], Trace]]:
             if re.fullmatch(pattern, name):
                 handles.append(module.register_forward_hook(watch(name, reader), with_kwargs=True))
     try:
-        yield lambda: Trace(readings=tuple(readings), attention=tuple(calls))
+        yield lambda: Trace(readings=tuple(readings), attention=tuple(calls), num_thinking=network.icl.num_thinking)
     finally:
         for handle in handles:
             handle.remove()
@@ -238,6 +260,7 @@ _FIELD_AXES: dict[str, Mapping[int, Axis]] = {
     "context_mask": {1: Axis.CONTEXT},
     "x_query": {1: Axis.QUERY},
     "query_mask": {1: Axis.QUERY},
+    "label_mask": {1: Axis.CONTEXT},
     "log_p": {1: Axis.QUERY},
     "log_mass": {1: Axis.QUERY},
     "read_weights": {1: Axis.QUERY, 2: Axis.CONTEXT},
@@ -274,7 +297,7 @@ def _column_labels(name: str, *, args: tuple[Any, ...], kwargs: dict[str, Any], 
 
 
 def _injection(name: str, *, args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> Iterator[Reading]:
-    context_rows, labels, query_rows = (part.detach().clone() for part in args)
+    context_rows, labels, query_rows = (part.detach().clone() for part in args[:3])
     yield Reading(stage=Stage.ROW, name=f"{name}.context_rows", value=context_rows, axes={1: Axis.CONTEXT})
     yield Reading(stage=Stage.ROW, name=f"{name}.query_rows", value=query_rows, axes={1: Axis.QUERY})
     yield Reading(stage=Stage.NORMALISATION, name=f"{name}.labels", value=labels, axes={1: Axis.CONTEXT})
@@ -305,7 +328,6 @@ _READERS: dict[str, Callable[..., Iterator[Reading]]] = {
     r"row_blocks\.\d+": _output(Stage.ROW, {1: Axis.SEQUENCE}),
     r"row_readout": _output(Stage.ROW, {1: Axis.SEQUENCE}),
     r"icl\.injection": _injection,
-    r"icl\.visibility": _output(Stage.MASK, {2: Axis.SEQUENCE, 3: Axis.SEQUENCE}),
     r"icl\.blocks\.\d+": _output(Stage.BLOCKS, {1: Axis.SEQUENCE}),
     r"icl\.norm": _output(Stage.BLOCKS, {1: Axis.SEQUENCE}),
     r"icl": _icl,

@@ -71,24 +71,45 @@ def views(network: Network, episode: Episode) -> dict[str, Any]:
     common = {
         "num_context": episode.num_context,
         "num_query": len(evidence.x_query),
-        "mask": (run.trace.find("icl.visibility")[0, 0] == 0).int().tolist(),
+        "mask": _sequence(run.trace.attention[0].visible()[0], run).int().tolist(),
         "weights": _rounded(first_block_weights(subject, run)),
         "context_labels": _rounded(torch.from_numpy(evidence.y_context)),
     }
     if evidence.kind is TaskKind.CLASSIFICATION:
         return common | {
-            "read_weights": _rounded(run.trace.find("head.read_weights")[0, 0]),
+            "read_weights": _rounded(read_weights(subject, run)[0]),
             "query_label": int(episode.answers()[0]),
             "probabilities": _rounded(run.readout[0, 0]),
         }
     return common | _curve(subject, episode)
 
 
-def first_block_weights(subject: Subject, run: Run) -> Tensor:
-    """Attention weights [T, T] of the first ICL block, mean over heads, for the first table of a run."""
+def read_weights(subject: Subject, run: Run) -> Tensor:
+    """Weights [M, N] with which the head reads context rows, mean over heads, for the first table of a run (seed 6.D).
+
+    A head that reads no rows (a linear or MLP control) has weights of 0.
+    """
+    inputs, find = run.inputs, run.trace.find
+    context, query = find("icl.h_context"), find("icl.h_query")
     with torch.no_grad():
-        bias, z = run.trace.find("icl.visibility"), run.trace.find("icl.injection")
-        return subject.network.icl.blocks[0].weights(z, bias=bias)[0].mean(0)
+        _, extra = subject.network.head(query, context, inputs.y_context, inputs.num_classes, inputs.context_mask)
+    return extra.get("read_weights", torch.zeros(1, query.shape[1], context.shape[1]))[0]
+
+
+def first_block_weights(subject: Subject, run: Run) -> Tensor:
+    """Attention weights [T, T] of the first ICL block, mean over heads, for the first table of a run.
+
+    What thinking rows read, and what is read from them, is left out.
+    """
+    call = run.trace.attention[0]
+    with torch.no_grad():
+        weights = subject.network.icl.blocks[0].attention.weights(call.x, call.source, view=call.view)
+    return _sequence(weights[0].mean(0), run)
+
+
+def _sequence(square: Tensor, run: Run) -> Tensor:
+    """The part [T, T] of a square over all rows that belongs to context and query rows."""
+    return square[run.trace.num_thinking :, run.trace.num_thinking :]
 
 
 def _curve(subject: Subject, episode: Episode) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def bayes_predictor(config: ExactConfig, family: ExactFamily) -> BayesPredictor:
     return BayesTree(config=config.small_tree)
 
 
-class _Regression:
+class BayesRegression:
     """What both regression families share."""
 
     name = NAME
@@ -79,7 +79,7 @@ class _Regression:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BayesLinear(_Regression):
+class BayesLinear(BayesRegression):
     """Linear regression: a Gaussian process with the kernel offset² + weight²·x·x′/C, averaged over the noises."""
 
     config: LinearGaussianConfig
@@ -98,7 +98,7 @@ class BayesLinear(_Regression):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BayesProcess(_Regression):
+class BayesProcess(BayesRegression):
     """Gaussian-process regression averaged over the grid of length scales and noises."""
 
     config: GaussianProcessConfig
@@ -146,7 +146,7 @@ def process_posterior(
     )
 
 
-class _Classification:
+class BayesClassification:
     """What both classification families share."""
 
     name = NAME
@@ -165,7 +165,7 @@ class _Classification:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BayesTable(_Classification):
+class BayesTable(BayesClassification):
     """Lookup tables: an average over key columns and concentrations; within one of them, counts plus pseudo-counts."""
 
     config: DirichletTableConfig
@@ -189,7 +189,7 @@ class BayesTable(_Classification):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BayesTree(_Classification):
+class BayesTree(BayesClassification):
     """Decision trees: an average over every tree, summed child by child since leaves are independent."""
 
     config: SmallTreeConfig

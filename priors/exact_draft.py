@@ -92,6 +92,8 @@ def dirichlet(generator: np.random.Generator, *, concentration: np.ndarray, real
         concentration: [..., 1], broadcast to the shape of `real`; the parameter of every class.
         real: bool; the other classes get 0.
     """
-    gamma = generator.standard_gamma(np.broadcast_to(concentration, real.shape)) * real
-    gamma = np.where(real, np.maximum(gamma, 1e-300), 0.0)
-    return gamma / gamma.sum(-1, keepdims=True)
+    alpha = np.broadcast_to(concentration, real.shape)
+    logs = np.log(generator.standard_gamma(alpha + 1)) + np.log1p(-generator.uniform(size=real.shape)) / alpha
+    logs = np.where(real, logs, -np.inf)  # of Gamma(α) = Gamma(α + 1)·U^(1/α), which a small α makes too small for fp64
+    shares = np.exp(logs - logs.max(-1, keepdims=True))
+    return shares / shares.sum(-1, keepdims=True)

@@ -18,7 +18,7 @@ from model.label_injection import LabelKind
 from model.network import Network
 from model.shared_backbone import SharedBackbone, is_shared
 from priors.task import TaskBatch
-from tools.failure import BadInput, ExitCode
+from tools.failure import ExitCode, Failure
 from train.optimization import MuonAdamW
 from train.step import query_losses
 
@@ -42,12 +42,12 @@ class LossWeights:
         """Refuses a weight under which a task would not be trained.
 
         Raises:
-            BadInput: BAD_FLAG, naming the task and the weight.
+            Failure: BAD_FLAG, naming the task and the weight (no ValueError, which a command line's parser swallows).
         """
         for kind in LabelKind:
             if not (math.isfinite(self.of(kind)) and self.of(kind) > 0):
                 what = f"the weight of the {kind} loss is {self.of(kind)}"
-                raise BadInput(ExitCode.BAD_FLAG, f"{what}: give a number above 0")
+                raise Failure(ExitCode.BAD_FLAG, f"{what}: give a number above 0")
 
     def of(self, kind: LabelKind) -> float:
         """The weight of one task."""

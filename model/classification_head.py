@@ -28,8 +28,8 @@ from model.class_distribution import (
 from model.length_scaling import QASSMax
 from tools.failure import BadInput, ExitCode, Failure
 
-# Retrieval computes this many logits at a time (64 MiB in fp32), so that [B, H, M, N] is never held for large inputs.
-LOGITS_PER_CHUNK = 1 << 24
+# Retrieval computes this many logits at a time (40 MB in fp32), so that [B, H, M, N] is never held for large inputs.
+LOGITS_PER_CHUNK = 10_000_000
 
 
 class ClassificationHeadKind(enum.StrEnum):
@@ -283,9 +283,10 @@ class SlotClassificationHead(ClassificationHead):
         return super().remember(context_hidden, context_labels, num_classes, context_mask)
 
     def read(self, query_hidden: Tensor, memory: LabelMemory) -> ClassLogProbabilities:
-        """Exact log-probabilities [B, M, K] over the classes present (over all K where a table has none)."""
+        """Exact log-probabilities [B, M, K] over the classes present; a table that has none gets the uniform one."""
         logits = at_least_fp32(self.layers(query_hidden))[..., : memory.present.shape[-1]]
-        return softmax_over_present(logits, memory.present)
+        known = memory.present.any(-1)[:, None, None]
+        return softmax_over_present(torch.where(known, logits, 0.0), memory.present)
 
     def _answer(self, query_hidden: Tensor, memory: LabelMemory) -> tuple[Tensor, dict[str, Tensor]]:
         return self.read(query_hidden, memory).probabilities(), {}

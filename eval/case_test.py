@@ -46,7 +46,8 @@ def test_the_true_picture_is_four_blocks_without_padded_rows() -> None:
     real = torch.zeros(1, 3, dtype=torch.bool)
     real[0, :2] = True
     toy = dataclasses.replace(batch, context_mask=real.numpy(), x_query=batch.x_query[:1, :2])
-    assert visibility_truth(toy).int().tolist() == [[[1, 1, 0, 0, 0]] * 5]
+    assert visibility_truth(toy, num_thinking=0).int().tolist() == [[[1, 1, 0, 0, 0]] * 5]
+    assert visibility_truth(toy, num_thinking=1).int().tolist() == [[[1, 1, 1, 0, 0, 0]] * 6]
 
 
 def test_a_moved_block_is_the_masks_fault_only_where_the_mask_is_wrong() -> None:

@@ -16,7 +16,7 @@ from eval.subject import Outcome, Prediction, Subject, outcomes
 from model.classification_head import LabelMemory
 from model.label_injection import LabelInjection
 from model.network import Hidden, Network, NetworkInputs
-from model.regression_heads import target_statistics
+from model.target_scaling import target_statistics
 from priors.shards import ShardSet
 from priors.task import ColumnKind, Episode, TaskBatch, TaskKind
 

@@ -124,7 +124,10 @@ def padding_inverted(subject: Subject) -> Subject:
 
     def gate(batch: TaskBatch) -> NetworkInputs:
         inputs = subject.gate(batch)
-        return inputs if inputs.context_mask is None else dataclasses.replace(inputs, context_mask=~inputs.context_mask)
+        if inputs.context_mask is None:
+            return inputs
+        padded = ~inputs.context_mask.all(1, keepdim=True)  # inverted elsewhere, a table would have no context at all
+        return dataclasses.replace(inputs, context_mask=inputs.context_mask ^ padded)
 
     return dataclasses.replace(subject, gate=gate)
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from eval.mutant_masks import with_network
 from eval.subject import Subject
 from model.cell_embedding import ContextStatistics, context_statistics
-from model.classification_head import ClassLogProbabilities
+from model.class_distribution import ClassLogProbabilities
 from model.icl_transformer import ContextView, ICLAttention, ICLBlock, ICLTransformer
 from model.label_injection import LabelInjection
 from model.network import Network, NetworkInputs
@@ -140,7 +140,7 @@ def off_by_one_slices(subject: Subject) -> Subject:
 class _ProbabilitiesAsLogits(Network):
     def forward(self, inputs: NetworkInputs) -> ClassLogProbabilities:
         hidden = self.hidden(inputs)
-        p = self.head.read(hidden.query, self.label_memory(inputs, hidden))
+        p = self._classes(hidden.query, self.label_memory(inputs, hidden)).probabilities()
         return ClassLogProbabilities(log_p=torch.log_softmax(p, dim=-1))
 
 

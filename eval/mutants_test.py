@@ -26,7 +26,7 @@ def test_each_mutant_is_caught_at_its_stage(name: str, kind: TaskKind) -> None:
 
 
 @pytest.mark.parametrize("kind", list(TaskKind))
-@pytest.mark.parametrize("path", list(AttentionPath))
+@pytest.mark.parametrize("path", [AttentionPath.REFERENCE, AttentionPath.FAST])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_no_audit_fails_on_a_clean_network(kind: TaskKind, path: AttentionPath, seed: int) -> None:
     """5.G: a legal network passes on both paths, on several specimens."""

@@ -1,7 +1,5 @@
 """Audits of structure: the mask that reaches attention (5.D), row slices (5.4), sums over rows and classes (6.4)."""
 
-import dataclasses
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -10,6 +8,8 @@ from eval.case import CONTROL_MULTIPLE, AuditResult, Case, prediction_gap, visib
 from eval.specimens import with_context_labels_changed, with_labels, with_queries
 from eval.subject import Run, Subject
 from eval.tracing import AttentionCall, Stage, largest_gap
+from model.attention import merge_heads
+from model.class_distribution import LogForm
 from model.icl_transformer import AttentionPath
 from priors.task import Episode, TaskKind
 
@@ -76,11 +76,14 @@ def _mask_problem(run: Run, subject: Subject, *, figures: dict[str, float]) -> t
 
 
 def _weights(call: AttentionCall, subject: Subject) -> tuple[Tensor, Tensor]:
-    """Weights recomputed from what reached the attention, and the output that they stand for (reference computation)."""
-    module = subject.network.get_submodule(call.name)
-    view = dataclasses.replace(call.view, path=AttentionPath.REFERENCE)
+    """Weights [B, H, P + T, S] recomputed from what reached the attention, and the output that they stand for."""
+    module, cut = subject.network.get_submodule(call.name), call.view.num_context
     with torch.no_grad():
-        return module.weights(call.x, call.source, view=view), module(call.x, call.source, view=view)
+        weights = module.weights(call.x, call.source, view=call.view)
+        _, value = module.keys_values(call.source)
+        shared = value[:, : module.num_query_side].repeat_interleave(module.num_heads // module.num_query_side, dim=1)
+        read = torch.cat([weights[:, :, :cut] @ value, weights[:, :, cut:] @ shared], dim=2)
+        return weights, module.output(merge_heads(read))
 
 
 def _example(visible: Tensor, truth: Tensor, *, cut: int) -> str:
@@ -166,31 +169,34 @@ def probabilities(case: Case) -> AuditResult:
         figures = {"bucket_sum_off": float((total - 1).abs().max())}
         return _sum_verdict(case, name, figures=figures, limit=1e-4)
     shown, weights = _head_reading(subject, run)
+    config = subject.network.config.classification
     predicted = run.trace.find("prediction.log_p").double().exp()
     one_class = [_without_last_class(episode) for episode in tables]
     absent = [outcome.prediction[:, -1].max() for outcome in subject.run(one_class).outcomes]
     num_classes = predicted.shape[-1]
     labels = torch.from_numpy(run.batch.y_context).long()
-    retrieved = weights @ torch.nn.functional.one_hot(labels, predicted.shape[-1]).double()
-    figures = {
-        "row_sum_off": float((weights.sum(-1) - 1).abs().max()),
-        "head_unlike_weights": float((retrieved - shown).abs().max()),
+    figures = {}
+    if weights is not None:
+        retrieved = weights @ torch.nn.functional.one_hot(labels, num_classes).double()
+        figures["row_sum_off"] = float((weights.sum(-1) - 1).abs().max())
+        figures["head_unlike_weights"] = float((retrieved - shown).abs().max())
+    figures |= {
         "class_sum_off": float((predicted.sum(-1) - 1).abs().max()),
         "prediction_unlike_head": float((predicted - shown).abs().max()),
         "absent_class": float(max(absent)),
     }
-    clip = num_classes * subject.network.config.retrieval.clip
-    return _sum_verdict(case, name, figures=figures, limit=clip + 1e-4)
+    moved = config.mixing if config.log_form is LogForm.MIXED else num_classes * (config.clip + 3e-5)
+    return _sum_verdict(case, name, figures=figures, limit=moved + 1e-4)
 
 
-def _head_reading(subject: Subject, run: Run) -> tuple[Tensor, Tensor]:
-    """The head's probabilities [B, M, K] and read weights [B, M, N] at the hidden states of a run."""
+def _head_reading(subject: Subject, run: Run) -> tuple[Tensor, Tensor | None]:
+    """The head's probabilities [B, M, K] at a run's hidden states, and read weights [B, M, N] where it reads rows."""
     inputs, find = run.inputs, run.trace.find
     with torch.no_grad():
         probabilities, extra = subject.network.head(
             find("icl.h_query"), find("icl.h_context"), inputs.y_context, inputs.num_classes, inputs.context_mask
         )
-    return probabilities.double(), extra["read_weights"].double()
+    return probabilities.double(), extra["read_weights"].double() if extra else None
 
 
 def _sum_verdict(case: Case, name: str, *, figures: dict[str, float], limit: float) -> AuditResult:

@@ -1,5 +1,7 @@
 """The audits of structure fail where they must, and say which cell or row is wrong."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,9 +12,8 @@ from eval.small_network import rerandomised_network, small_network
 from eval.structure_audits import mask_graph, probabilities, slices
 from eval.subject import Subject
 from eval.tracing import Stage
-from model.attention import Attention
-from model.classification_head import RetrievalClassificationHead
-from model.icl_transformer import AttentionPath, ICLBlock
+from model.classification_head import LabelMemory, RetrievalClassificationHead
+from model.icl_transformer import AttentionPath, ContextView, ICLAttention, ICLBlock
 from priors.task import TaskKind
 
 
@@ -53,9 +54,9 @@ def test_forbidden_weights_are_exactly_zero() -> None:
 def test_attention_that_ignores_its_mask_is_seen() -> None:
     """5.D: the tensor arrives, but something else is computed."""
 
-    class _Deaf(Attention):
-        def forward(self, x: Tensor, source: Tensor, *, bias: Tensor | None = None) -> Tensor:
-            return super().forward(x, source, bias=None)
+    class _Deaf(ICLAttention):
+        def forward(self, x: Tensor, source: Tensor, *, view: ContextView) -> Tensor:
+            return super().forward(x, source, view=dataclasses.replace(view, bias=None))
 
     network = rerandomised_network(TaskKind.CLASSIFICATION)
     network.icl.blocks[1].attention.__class__ = _Deaf
@@ -68,9 +69,9 @@ def test_paths_that_disagree_are_seen() -> None:
     """5.D: reference and fast are the same function."""
 
     class _Louder(ICLBlock):
-        def forward(self, z: Tensor, *, num_context: int, bias: Tensor | None, path: AttentionPath) -> Tensor:
-            louder = 1.01 if path is AttentionPath.FAST else 1.0
-            return louder * super().forward(z, num_context=num_context, bias=bias, path=path)
+        def forward(self, z: Tensor, *, view: ContextView) -> Tensor:
+            louder = 1.01 if view.path is AttentionPath.FAST else 1.0
+            return louder * super().forward(z, view=view)
 
     network = rerandomised_network(TaskKind.CLASSIFICATION)
     network.icl.blocks[0].__class__ = _Louder
@@ -95,6 +96,18 @@ def test_first_and_last_rows_are_present(kind: TaskKind) -> None:
     assert "context rows that leave the ICL stage are not rows 0..N-1" in result.message
 
 
+def _forgetful_head(row: int) -> type[RetrievalClassificationHead]:
+    class _Forgetful(RetrievalClassificationHead):
+        def remember(
+            self, context_hidden: Tensor, context_labels: Tensor, num_classes: int, context_mask: Tensor | None
+        ) -> LabelMemory:
+            kept = torch.ones(context_labels.shape, dtype=torch.bool) if context_mask is None else context_mask.clone()
+            kept[:, row] = False
+            return super().remember(context_hidden, context_labels, num_classes, kept)
+
+    return _Forgetful
+
+
 @pytest.mark.parametrize("row", [0, 23])
 def test_a_context_row_without_influence_is_named(row: int) -> None:
     """5.4: here its label and its key are hidden everywhere behind the cut."""
@@ -107,7 +120,7 @@ def test_a_context_row_without_influence_is_named(row: int) -> None:
 
     network.icl.injection.register_forward_pre_hook(forget)
     network.column_labels.register_forward_pre_hook(lambda module, args: forget(module, (args[0], args[0]))[1:])
-    network.head.register_forward_pre_hook(lambda module, args: (*args[:2], forget(module, args[1:3])[1], *args[3:]))
+    network.head.__class__ = _forgetful_head(row)
     result = slices(Case.of(Subject(network=network)))
     assert not result.passed and f"context row {row} has no influence" in result.message
 

@@ -263,8 +263,6 @@ _FIELD_AXES: dict[str, Mapping[int, Axis]] = {
     "label_mask": {1: Axis.CONTEXT},
     "log_p": {1: Axis.QUERY},
     "log_mass": {1: Axis.QUERY},
-    "read_weights": {1: Axis.QUERY, 2: Axis.CONTEXT},
-    "probabilities": {1: Axis.QUERY},
 }
 
 
@@ -311,13 +309,7 @@ def _icl(name: str, *, args: tuple[Any, ...], kwargs: dict[str, Any], output: An
 
 
 def _head(name: str, *, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Iterator[Reading]:
-    if dataclasses.is_dataclass(output):
-        yield from read_fields(output, stage=Stage.HEAD, name=name)
-        return
-    probabilities, extra = output
-    for part, value in {"probabilities": probabilities, **extra}.items():
-        axes = _FIELD_AXES[part]
-        yield Reading(stage=Stage.HEAD, name=f"{name}.{part}", value=value.detach().clone(), axes=axes)
+    yield from read_fields(output, stage=Stage.HEAD, name=name)
 
 
 _READERS: dict[str, Callable[..., Iterator[Reading]]] = {

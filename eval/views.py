@@ -13,6 +13,7 @@ from torch import Tensor
 from eval.subject import Run, Subject
 from model.icl_transformer import AttentionPath
 from model.network import Network
+from model.regression_heads import PointPrediction
 from priors.task import ColumnKind, Episode, Task, TaskKind
 
 CURVE_LEVELS = (0.05, 0.5, 0.95)
@@ -60,8 +61,8 @@ def views(network: Network, episode: Episode) -> dict[str, Any]:
     Returns:
         JSON values: num_context, num_query, mask [T][T] (1 = visible), weights [T][T] (first block, mean over heads),
         context_labels [N]; in classification read_weights [N] of the first query, query_label, probabilities [K]; in
-        regression context_x [N], curve_x, curve_quantiles by level, and curve_truth: the query targets, interpolated
-        between query rows.
+        regression context_x [N], curve_x, curve_quantiles by level (a head that predicts points has none), and
+        curve_truth: the query targets, interpolated between query rows.
 
     Raises:
         ValueError: for a regression episode with more than one feature.
@@ -129,15 +130,19 @@ def _curve(subject: Subject, episode: Episode) -> dict[str, Any]:
     )
     with torch.no_grad():
         inputs = subject.gate(subject.collate([Episode(task=task, num_context=episode.num_context)]))
-        quantiles = subject.network(inputs).quantiles(torch.tensor(CURVE_LEVELS, dtype=torch.float64))[0]
+        prediction = subject.network(inputs)
     order = np.argsort(evidence.x_query[:, 0])
     truth = np.interp(grid, evidence.x_query[order, 0], episode.answers()[order])
-    return {
+    curve = {
         "context_x": _rounded(torch.from_numpy(x)),
         "curve_x": _rounded(torch.from_numpy(grid)),
-        "curve_quantiles": {f"{level:g}": _rounded(quantiles[:, i]) for i, level in enumerate(CURVE_LEVELS)},
         "curve_truth": _rounded(torch.from_numpy(truth)),
     }
+    if isinstance(prediction, PointPrediction):
+        return curve
+    quantiles = prediction.icdf(torch.tensor(CURVE_LEVELS, dtype=torch.float64))[0]
+    by_level = {f"{level:g}": _rounded(quantiles[:, i]) for i, level in enumerate(CURVE_LEVELS)}
+    return curve | {"curve_quantiles": by_level}
 
 
 def _rounded(values: Tensor) -> Any:

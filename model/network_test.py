@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.classification_head import ClassLogProbabilities
+from model.class_distribution import ClassLogProbabilities
 from model.icl_transformer import AttentionPath, Visibility
 from model.label_injection import LabelKind
 from model.network import CellConfig, Network, NetworkInputs
@@ -194,7 +194,7 @@ def test_the_unit_of_targets_does_not_matter(factor: float, shift: float) -> Non
     taus = torch.tensor([0.05, 0.5, 0.95])
     before, after = network(inputs), network(moved)
     assert distance(after.log_mass, before.log_mass) < 1e-7
-    assert distance((after.quantiles(taus) - shift) / factor, before.quantiles(taus)) < 1e-7
+    assert distance((after.icdf(taus) - shift) / factor, before.icdf(taus)) < 1e-7
 
 
 def test_the_unit_of_features_does_not_matter() -> None:

@@ -57,7 +57,8 @@ def _mask_problem(run: Run, subject: Subject, *, figures: dict[str, float]) -> t
         wrong = int((visible != truth).sum())
         figures["wrong_cells"] = max(figures["wrong_cells"], float(wrong))
         if wrong:
-            inverted = torch.equal(visible[:, :, :cut], ~truth[:, :, :cut])
+            context, tables = slice(num_thinking, cut), (visible != truth).any((1, 2))
+            inverted = torch.equal(visible[tables][..., context], ~truth[tables][..., context])
             example = _example(visible, truth, cut=cut)
             what = f"{wrong} of {truth.numel()} cells of {call.name}'s mask are wrong: {example}"
             return (Stage.POLARITY if inverted else Stage.MASK), what

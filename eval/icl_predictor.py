@@ -33,8 +33,8 @@ class ICLPredictor:
         return probabilities
 
     def forecast(self, evidence: Evidence) -> Forecast:
-        """Predictive mean and quantiles."""
+        """Predictive mean and what else the head has: quantiles, and their crossing rate."""
         estimator = ICLRegressor(self.network, num_estimators=self.num_estimators)
         estimator.fit(evidence.x_context, evidence.y_context, column_kinds=evidence.column_kinds)
-        mean, quantiles = estimator.predict_with_quantiles(evidence.x_query, TAUS)
-        return Forecast(mean=mean, quantiles=quantiles)
+        found = estimator.forecast(evidence.x_query, levels=TAUS)
+        return Forecast(mean=found.mean, quantiles=found.quantiles, crossing_rate=found.crossing_rate)

@@ -20,20 +20,23 @@ NLL_FLOOR = 1e-6
 NUM_ECE_BINS = 15
 """Equal-width bins of the top label's confidence on [0, 1]."""
 
-_LOW, _HIGH = 4, 94  # positions of .05 and .95 in TAUS: a central 90 % interval
+_LOW, _MIDDLE, _HIGH = 4, 49, 94  # positions of .05, .5 and .95 in TAUS: the median, and a central 90 % interval
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """A predictive distribution per query row, in the units of the target.
+    """A forecast per query row, in the units of the target.
 
     Args:
         mean: [M] the point forecast that RMSE and R² judge.
-        quantiles: [M, 99] the quantiles at `TAUS`.
+        quantiles: [M, 99] the quantiles at `TAUS`; None for a model that predicts points and no distribution.
+        crossing_rate: [M] the share of neighbouring quantiles that the model had crossed, before any repair; None for a
+            model whose quantiles cannot cross.
     """
 
     mean: np.ndarray
-    quantiles: np.ndarray
+    quantiles: np.ndarray | None
+    crossing_rate: np.ndarray | None = None
 
 
 def classification_scores(probabilities: np.ndarray, answers: np.ndarray) -> dict[str, float]:
@@ -77,30 +80,52 @@ def regression_scores(forecast: Forecast, answers: np.ndarray, *, scale: float =
             arbitrary scales: there it is the standard deviation of the context targets, so that tasks can be averaged.
 
     Returns:
-        `rmse`, `crps`, `width90` in units of `scale`; `r2` (NaN for a constant target); `coverage90`: the share of
-        answers within [q.05, q.95], both ends included; `width90`: its mean width. `crps` is 2 × the mean pinball loss
-        over `TAUS` (Gneiting & Ranjan 2011, equation 17, as a sum over 99 levels).
+        `rmse` in units of `scale`; `r2` (NaN for a constant target). Of forecasts with quantiles besides: `crps` in units
+        of `scale`, 2 × the mean pinball loss over `TAUS` (Gneiting & Ranjan 2011, equation 17, as a sum over 99 levels);
+        `mae` in units of `scale`: the mean distance of the median; `coverage90`: the share of answers within
+        [q.05, q.95], both ends included; `width90` in units of `scale`: its mean width. `crossing_rate`: the mean,
+        where the forecast has one. A point forecast has no score of a distribution.
 
     Raises:
         ValueError: shapes that do not fit, values that are not finite, a scale that is not positive.
     """
-    mean, quantiles = np.asarray(forecast.mean, np.float64), np.asarray(forecast.quantiles, np.float64)
-    y = np.asarray(answers, np.float64)
+    mean, y = np.asarray(forecast.mean, np.float64), np.asarray(answers, np.float64)
     if not (np.isfinite(scale) and scale > 0):
         raise ValueError(f"scale is {scale}: a positive number is needed")
-    if mean.shape != y.shape or quantiles.shape != (len(y), len(TAUS)) or not len(y):
-        raise ValueError(f"mean {mean.shape} and quantiles {quantiles.shape} do not fit {len(y)} answers, 99 levels")
-    if not (np.isfinite(mean).all() and np.isfinite(quantiles).all() and np.isfinite(y).all()):
-        raise ValueError("a mean, a quantile or an answer is not finite")
-    low, high = quantiles[:, _LOW], quantiles[:, _HIGH]
+    if mean.shape != y.shape or not len(y):
+        raise ValueError(f"mean {mean.shape} does not fit {len(y)} answers")
+    if not (np.isfinite(mean).all() and np.isfinite(y).all()):
+        raise ValueError("a mean or an answer is not finite")
     varies = len(y) > 1 and np.ptp(y) > 0
-    return {
+    found = {
         "rmse": float(metrics.root_mean_squared_error(y, mean)) / scale,
         "r2": float(metrics.r2_score(y, mean)) if varies else float("nan"),
+    }
+    if forecast.quantiles is not None:
+        found |= _quantile_scores(np.asarray(forecast.quantiles, np.float64), y, scale=scale)
+    if forecast.crossing_rate is not None:
+        found["crossing_rate"] = _crossing_rate(np.asarray(forecast.crossing_rate, np.float64), len(y))
+    return found
+
+
+def _quantile_scores(quantiles: np.ndarray, y: np.ndarray, *, scale: float) -> dict[str, float]:
+    if quantiles.shape != (len(y), len(TAUS)):
+        raise ValueError(f"quantiles {quantiles.shape} do not fit {len(y)} answers, {len(TAUS)} levels")
+    if not np.isfinite(quantiles).all():
+        raise ValueError("a quantile is not finite")
+    low, middle, high = quantiles[:, _LOW], quantiles[:, _MIDDLE], quantiles[:, _HIGH]
+    return {
         "crps": 2 * pinball_loss(quantiles, y) / scale,
+        "mae": float(np.abs(y - middle).mean()) / scale,
         "coverage90": float(np.mean((low <= y) & (y <= high))),
         "width90": float(np.mean(high - low)) / scale,
     }
+
+
+def _crossing_rate(rates: np.ndarray, num_answers: int) -> float:
+    if rates.shape != (num_answers,) or not ((rates >= 0) & (rates <= 1)).all():
+        raise ValueError(f"crossing rates {rates.shape} are not {num_answers} shares between 0 and 1")
+    return float(rates.mean())
 
 
 def one_vs_rest_auc(probabilities: np.ndarray, answers: np.ndarray) -> float:

@@ -33,17 +33,18 @@ from model import (
     regression_heads,
     row_embedding,
 )
-from model.bar_distribution import BarDistribution
-from model.classification_head import ClassLogProbabilities
+from model.class_distribution import ClassLogProbabilities
 from model.icl_transformer import AttentionPath
 from model.network import Network, NetworkInputs
+from model.quantile_prediction import QuantilePrediction
+from model.regression_heads import PointPrediction, RegressionPrediction
 from priors import batches, group, shards, task
 from priors.batches import BatchPlan
 from priors.shards import ShardSet
 from priors.task import Episode, TaskBatch, TaskKind
 from tools import config as configs
 
-Prediction = ClassLogProbabilities | BarDistribution
+Prediction = ClassLogProbabilities | RegressionPrediction
 
 CODE: tuple[types.ModuleType, ...] = (
     attention,
@@ -89,7 +90,8 @@ class Outcome:
     """What the scores of one table are computed from.
 
     Args:
-        prediction: [M, K] probabilities, or [M, 1 + 99] the mean and the quantiles at `eval.scores.TAUS`.
+        prediction: [M, K] probabilities, or [M, 1 + 99] the mean and the quantiles at `eval.scores.TAUS`, or [M, 1] the
+            mean alone, of a head that predicts points.
         answers: [M] query labels.
     """
 
@@ -101,9 +103,10 @@ def outcomes(prediction: Prediction, batch: TaskBatch) -> list[Outcome]:
     """Cuts a batch's prediction into tables and pairs each with its answers; the one reader of `y_query` here."""
     if isinstance(prediction, ClassLogProbabilities):
         values = prediction.probabilities()
+    elif isinstance(prediction, PointPrediction):
+        values = prediction.mean()[..., None]
     else:
-        quantiles = prediction.quantiles(torch.from_numpy(TAUS))
-        values = torch.cat([prediction.mean()[..., None], quantiles], dim=-1)
+        values = torch.cat([prediction.mean()[..., None], prediction.icdf(torch.from_numpy(TAUS))], dim=-1)
     out = []
     for index, real in enumerate(batch.query_mask):
         width = int(batch.num_classes[index]) or values.shape[-1]
@@ -118,8 +121,8 @@ def estimate(judged: Network, episode: Episode) -> Outcome:
     if evidence.kind is TaskKind.CLASSIFICATION:
         return Outcome(prediction=predictor.classify(evidence), answers=episode.answers())
     forecast = predictor.forecast(evidence)
-    values = np.concatenate([forecast.mean[:, None], forecast.quantiles], axis=1)
-    return Outcome(prediction=values, answers=episode.answers())
+    parts = [forecast.mean[:, None]] + ([] if forecast.quantiles is None else [forecast.quantiles])
+    return Outcome(prediction=np.concatenate(parts, axis=1), answers=episode.answers())
 
 
 def load_batch(records_: ShardSet, index: int) -> TaskBatch:
@@ -207,7 +210,7 @@ class Subject:
 
 
 def readout(prediction: Prediction, batch: TaskBatch) -> Tensor:
-    """[B, M, W] fp64: class probabilities, or bucket masses with the mean, location and scale in context deviations.
+    """[B, M, W] fp64: class probabilities; or the head's numbers with mean, location and scale in context deviations.
 
     The unit of a target is measured here from the batch's context, not taken from the prediction, so that a wrong
     location or scale shows.
@@ -220,13 +223,22 @@ def readout(prediction: Prediction, batch: TaskBatch) -> Tensor:
     deviation = np.sqrt((np.where(real, y - mean[:, None], 0.0) ** 2).sum(1) / real.sum(1))
     location = torch.from_numpy(mean)[:, None]
     scale = torch.from_numpy(np.where(deviation > 0, deviation, 1.0))[:, None]
-    masses = prediction.log_mass.double().exp()
+    numbers = _head_numbers(prediction)
     measured = (
         (prediction.mean().double() - location) / scale,
         (prediction.location.double() - location) / scale,
         prediction.scale.double() / scale,
     )
-    return torch.cat([masses, *(part.expand(masses.shape[:2])[..., None] for part in measured)], dim=-1)
+    return torch.cat([numbers, *(part.expand(numbers.shape[:2])[..., None] for part in measured)], dim=-1)
+
+
+def _head_numbers(prediction: RegressionPrediction) -> Tensor:
+    """[B, M, ·] fp64, on the scaled axis: bucket masses, quantiles as the network gave them, or the point."""
+    if isinstance(prediction, PointPrediction):
+        return prediction.value.double()[..., None]
+    if isinstance(prediction, QuantilePrediction):
+        return prediction.values.double()
+    return prediction.log_mass.double().exp()
 
 
 def _in_precision(inputs: NetworkInputs, dtype: torch.dtype) -> NetworkInputs:

@@ -1,5 +1,6 @@
-"""The bar distribution: density, cdf, quantiles and mean describe one and the same distribution."""
+"""The bar distribution: density, cdf, quantiles, moments and CRPS describe one and the same distribution."""
 
+import dataclasses
 import math
 
 import pytest
@@ -8,21 +9,24 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model.bar_distribution import BarDistribution, BucketConfig, OutOfRange, bucket_borders
+from model.bar_distribution import BarDistribution
+from model.bucket_borders import BorderRule, BucketConfig, bucket_borders
 from model.specimens import distance
-from tools import config as configs
-from tools.failure import ExitCode, Failure
+from model.target_scaling import TARGET_LIMIT
+from tools.failure import BadInput, ExitCode
 
 _few = settings(
     derandomize=True, database=None, deadline=None, max_examples=20, phases=[Phase.explicit, Phase.generate]
 )
+_rules = st.sampled_from([BorderRule.SINH, BorderRule.UNIFORM, BorderRule.TABPFN3])
 _configs = st.builds(
     BucketConfig,
     num_buckets=st.integers(2, 300),
+    rule=_rules,
     border=st.floats(1.0, 50.0),
     inner_width=st.floats(0.001, 0.5),
 )
-_coarse = st.builds(BucketConfig, num_buckets=st.integers(2, 24), inner_width=st.floats(0.05, 0.5))
+_coarse = st.builds(BucketConfig, num_buckets=st.integers(2, 24), rule=_rules, inner_width=st.floats(0.05, 0.5))
 _seeds = st.integers(0, 1000)
 _SCALES = torch.tensor([[1.0], [0.01], [250.0]], dtype=torch.float64)
 _LOCATIONS = torch.tensor([[0.0], [-3.0], [1e4]], dtype=torch.float64)
@@ -40,152 +44,195 @@ def _bars(config: BucketConfig, seed: int, *, dtype: torch.dtype = torch.float64
     )
 
 
-def _grid(bars: BarDistribution, *, tails: float) -> tuple[Tensor, Tensor]:
-    """Midpoints and widths [S] on the scaled axis that refine every bucket and reach `tails` sigmas beyond the ends."""
+def _unshifted(bars: BarDistribution) -> BarDistribution:
+    """On the scaled axis, where adding a location does not round tails away."""
+    return dataclasses.replace(bars, location=_LOCATIONS * 0, scale=_SCALES / _SCALES)
+
+
+def _cuts(bars: BarDistribution, *, tails: float) -> Tensor:
+    """Points [S + 1] on the scaled axis that refine every bucket and reach `tails` sigmas beyond the ends."""
     widths = bars.borders.diff()
-    cuts = torch.linspace(0, 1, 101, dtype=torch.float64)[:-1]
+    steps = torch.linspace(0, 1, 101, dtype=torch.float64)[:-1]
     reach = torch.linspace(0, tails, 2000, dtype=torch.float64) / 0.6745
-    inner = (bars.borders[:-1, None] + cuts * widths[:, None]).flatten()
+    inner = (bars.borders[:-1, None] + steps * widths[:, None]).flatten()
     low, high = bars.borders[0] - widths[0] * reach[1:].flip(0), bars.borders[-1] + widths[-1] * reach
-    points = torch.cat([low, inner, high])
-    return 0.5 * (points[1:] + points[:-1]), points.diff()
+    return torch.cat([low, inner, high])
 
 
-def _densities(bars: BarDistribution, t: Tensor) -> Tensor:
-    """Scaled densities [3, 2, S] at points t [S]."""
-    each = [
-        BarDistribution(
-            log_mass=log_mass.expand(1, len(t), -1), borders=bars.borders, location=bars.location, scale=bars.scale
-        ).log_density_scaled(t[None])[0]
-        for log_mass in bars.log_mass.flatten(0, 1)
-    ]
-    return torch.stack(each).exp().view(3, 2, -1)
+def _on_axis_of_y(bars: BarDistribution, t: Tensor) -> Tensor:
+    return t * bars.scale[..., None] + bars.location[..., None]
 
 
-@_few
-@given(config=_configs)
-def test_borders_ascend_strictly_between_the_ends(config: BucketConfig) -> None:
-    """6.9: range and widths follow from the configuration alone."""
-    borders = bucket_borders(config)
-    assert borders.dtype is torch.float64
-    assert len(borders) == config.num_buckets + 1
-    assert (borders.diff() > 0).all()
-    assert float(borders[-1]) == pytest.approx(config.border, rel=1e-12)
-    assert distance(borders, -borders.flip(0)) < 1e-9
-    widths = borders.diff()
-    assert (widths.diff()[config.num_buckets // 2 :] > -1e-9).all()
-
-
-@pytest.mark.parametrize(("num_buckets", "inner_width"), [(128, 0.02), (256, 0.02), (512, 0.02), (5000, 0.001)])
-def test_central_buckets_have_the_inner_width(num_buckets: int, inner_width: float) -> None:
-    """6.9: at every preset size."""
-    widths = bucket_borders(BucketConfig(num_buckets=num_buckets, inner_width=inner_width)).diff()
-    assert widths[num_buckets // 2].item() == pytest.approx(inner_width, rel=1e-6)
-
-
-def test_a_width_that_would_not_fit_gives_equal_buckets() -> None:
-    """inner_width beyond 2·border/Q."""
-    widths = bucket_borders(BucketConfig(num_buckets=10, border=1.0, inner_width=5.0)).diff()
-    assert distance(widths, torch.full((10,), 0.2, dtype=torch.float64)) < 1e-9
-
-
-def test_fewer_than_two_buckets_are_refused() -> None:
-    """Each tail needs its own bucket."""
-    with pytest.raises(Failure, match="num_buckets is 1") as caught:
-        bucket_borders(BucketConfig(num_buckets=1))
-    assert caught.value.code is ExitCode.BAD_FLAG
-
-
-def test_the_config_survives_json() -> None:
-    """6.9: range, widths and out-of-range policy are recorded with the checkpoint."""
-    config = BucketConfig(num_buckets=77, border=9.5, inner_width=0.03)
-    text = configs.to_json(config)
-    assert text["out_of_range"] == "half_normal"
-    again = configs.from_json(BucketConfig, text)
-    assert again == config
-    assert again.out_of_range is OutOfRange.HALF_NORMAL
-    assert torch.equal(bucket_borders(again), bucket_borders(config))
-
-
-@settings(parent=_few, max_examples=8)
+@settings(parent=_few, max_examples=10)
 @given(config=_coarse, seed=_seeds)
-def test_density_is_normalised_and_its_first_moment_is_the_mean(config: BucketConfig, seed: int) -> None:
-    """6.9: ∫p = 1 and ∫t·p = E[t], tails included."""
+def test_density_integrates_to_1_and_its_moments_are_mean_and_variance(config: BucketConfig, seed: int) -> None:
+    """6.9: ∫p = 1, ∫y·p = mean and ∫(y − mean)²·p = variance, tails included, in units of y."""
     bars = _bars(config, seed)
-    t, width = _grid(bars, tails=9.0)
-    density = _densities(bars, t)
-    assert distance((density * width).sum(-1), torch.ones(3, 2)) < 1e-5
-    mean = (bars.mean() - bars.location) / bars.scale
-    assert distance((density * width * t).sum(-1), mean) < 1e-4 * config.border
+    cuts = _on_axis_of_y(bars, _cuts(bars, tails=9.0))
+    y, width = 0.5 * (cuts[..., 1:] + cuts[..., :-1]), cuts.diff(dim=-1)
+    weight = bars.density(y) * width
+    reach = bars.borders[-1] * bars.scale
+    assert distance(weight.sum(-1), torch.ones(3, 2)) < 1e-5
+    assert distance((weight * y).sum(-1) / reach, bars.mean() / reach) < 1e-4 + 1e-5 * float((_LOCATIONS / reach).max())
+    spread = (weight * (y - bars.mean()[..., None]) ** 2).sum(-1)
+    assert torch.allclose(spread, bars.variance(), rtol=1e-3)
 
 
 @settings(parent=_few, max_examples=8)
 @given(config=_coarse, seed=_seeds)
 def test_density_is_the_derivative_of_the_cdf(config: BucketConfig, seed: int) -> None:
-    """6.9: differences of the cdf over small intervals equal density times width."""
+    """6.9: differences of the cdf over small intervals equal density times width, and those of the sf their negative."""
     bars = _bars(config, seed)
-    t, width = _grid(bars, tails=4.0)
-    low, high = ((t + side * width) * bars.scale[..., None] + bars.location[..., None] for side in (-0.5, 0.5))
-    steps = bars.cdf(high) - bars.cdf(low)
-    assert (steps >= 0).all()
-    assert distance(steps, _densities(bars, t) * width) < 1e-6
-
-
-def test_log_density_is_per_unit_of_y() -> None:
-    """The scaled density divided by the scale."""
-    bars = _bars(BucketConfig(num_buckets=16), 5)
-    t = torch.full((3, 2), 0.7, dtype=torch.float64)
-    log_density = bars.log_density(t * bars.scale + bars.location)
-    assert distance(log_density, bars.log_density_scaled(t) - bars.scale.log()) < 1e-6
+    cuts = _on_axis_of_y(bars, _cuts(bars, tails=4.0))
+    steps, falls = bars.cdf(cuts).diff(dim=-1), bars.sf(cuts).diff(dim=-1)
+    mass = bars.density(0.5 * (cuts[..., 1:] + cuts[..., :-1])) * cuts.diff(dim=-1)
+    assert (steps >= 0).all() and (falls <= 0).all()
+    assert distance(steps, mass) < 1e-6 and distance(falls, -mass) < 1e-6
 
 
 @_few
 @given(config=_configs, seed=_seeds)
-def test_quantiles_invert_the_cdf(config: BucketConfig, seed: int) -> None:
-    """6.9: any quantile by inverting the cdf: cdf∘quantiles = id, far tails included."""
+def test_cdf_and_sf_add_up_to_1(config: BucketConfig, seed: int) -> None:
+    """6.9: two sides of one distribution, each computed from its own end."""
     bars = _bars(config, seed)
-    middle = torch.linspace(0.001, 0.999, 97).tolist()
-    taus = torch.tensor([1e-200, 1e-30, 1e-12, *middle, 1 - 1e-6, 1 - 1e-9], dtype=torch.float64)
-    quantiles = bars.quantiles(taus)
-    assert quantiles.shape == (3, 2, len(taus))
-    assert (quantiles.diff(dim=-1) >= 0).all()
-    unshifted = BarDistribution(log_mass=bars.log_mass, borders=bars.borders, location=_LOCATIONS * 0, scale=_SCALES)
-    quantiles = unshifted.quantiles(taus)
-    assert torch.allclose(unshifted.cdf(quantiles), taus.expand(3, 2, -1), rtol=1e-9, atol=1e-200)
+    y = _on_axis_of_y(bars, _cuts(bars, tails=6.0)[::37])
+    assert distance(bars.cdf(y) + bars.sf(y), torch.ones_like(bars.cdf(y))) < 1e-12
 
 
 @_few
 @given(config=_configs, seed=_seeds)
-def test_the_cdf_inverts_quantiles(config: BucketConfig, seed: int) -> None:
-    """6.9: quantiles∘cdf = id at borders, inside buckets and in both tails."""
-    bars = _bars(config, seed)
+def test_quantiles_invert_the_cdf_out_to_the_far_tails(config: BucketConfig, seed: int) -> None:
+    """6.9: any quantile by inverting the cdf: cdf∘icdf = id and sf∘isf = id down to 1e-200."""
+    bars = _unshifted(_bars(config, seed))
+    tails = [1e-200, 1e-100, 1e-30, 1e-12, 1e-6]
+    levels = torch.tensor([*tails, *torch.linspace(0.001, 0.999, 97).tolist(), 1 - 1e-9], dtype=torch.float64)
+    quantiles, upper = bars.icdf(levels), bars.isf(levels)
+    assert quantiles.shape == upper.shape == (3, 2, len(levels))
+    assert (quantiles.diff(dim=-1) >= 0).all() and (upper.diff(dim=-1) <= 0).all()
+    wanted = levels.expand(3, 2, -1)
+    assert torch.allclose(bars.cdf(quantiles), wanted, rtol=1e-9, atol=0)
+    assert torch.allclose(bars.sf(upper), wanted, rtol=1e-9, atol=0)
+    assert torch.allclose(bars.sf(quantiles), 1 - wanted, rtol=1e-6, atol=1e-12)
+
+
+@_few
+@given(config=_configs, seed=_seeds)
+def test_the_cdf_and_the_sf_are_inverted_by_quantiles_out_to_the_far_tails(config: BucketConfig, seed: int) -> None:
+    """6.9: icdf∘cdf = id below the middle, isf∘sf = id above it: borders, insides, and 30 deviations into each tail."""
+    bars = _unshifted(_bars(config, seed))
     widths = bars.borders.diff()
+    reach = torch.tensor([0.1, 1.0, 5.0, 20.0], dtype=torch.float64)  # in widths of the outer bucket: 0.67 deviations
     inside = bars.borders[:-1] + 0.3 * widths
-    tails = torch.stack([bars.borders[0] - 5 * widths[0], bars.borders[-1] + 2 * widths[-1]])
-    t = torch.cat([bars.borders, inside, tails]).sort().values
-    y = t * bars.scale[..., None] + bars.location[..., None]
-    for table in range(3):
-        for query in range(2):
-            found = bars.quantiles(bars.cdf(y)[table, query])[table, query]
-            error = (found - y[table, 0]) / bars.scale[table]
-            assert float(error.abs().max()) < 1e-6 * config.border
+    t = torch.cat([bars.borders[0] - widths[0] * reach, bars.borders, inside, bars.borders[-1] + widths[-1] * reach])
+    y = t.sort().values.expand(3, 2, -1)
+    lower, upper = bars.cdf(y), bars.sf(y)
+    assert (lower > 0).all() and (upper > 0).all()
+    last = torch.finfo(torch.float64).eps / 2  # a level of exactly 1 is none
+    left, right = bars.icdf(lower.clamp_max(1 - last)), bars.isf(upper.clamp_max(1 - last))
+    reach_of = float(bars.borders[-1])
+    assert float(torch.where(lower <= 0.5, left - y, 0.0).abs().max()) < 1e-7 * reach_of
+    assert float(torch.where(upper <= 0.5, right - y, 0.0).abs().max()) < 1e-7 * reach_of
+
+
+@pytest.mark.parametrize("z", [0.5, 5.0, 20.0, 37.0])
+def test_tails_are_exact_where_1_minus_cdf_would_be_0(z: float) -> None:
+    """6.9: in fp64: P(T > border + zσ) = m·erfc(z/√2), to 12 digits at 37 deviations (1e-300), on both sides."""
+    bars = _unshifted(_bars(BucketConfig(num_buckets=8), 4))
+    mass, widths = bars.log_mass.exp(), bars.borders.diff()
+    sigma = widths[-1] / 0.6744897501960817
+    tail = math.erfc(z / math.sqrt(2))
+    high, low = bars.borders[-2] + z * sigma, bars.borders[1] - z * sigma
+    for found, edge in ((bars.sf(high.view(1, 1, 1)), -1), (bars.cdf(low.view(1, 1, 1)), 0)):
+        assert torch.allclose(found[..., 0], mass[..., edge] * tail, rtol=1e-10, atol=0)
+    again = bars.isf(bars.sf(high.expand(3, 2, 1)))
+    assert torch.allclose(again, high.expand(3, 2, 1), rtol=1e-9)
+
+
+@settings(parent=_few, max_examples=6)
+@given(config=_coarse, seed=_seeds)
+def test_samples_pass_a_kolmogorov_smirnov_test(config: BucketConfig, seed: int) -> None:
+    """6.9: √n·sup|F_n − F| of 4,000 draws stays below 2.2 (P < 1e-4), and draws are the generator's alone."""
+    bars = _bars(config, seed)
+    drawn = bars.sample(4000, generator=torch.Generator().manual_seed(seed))
+    assert torch.equal(drawn, bars.sample(4000, generator=torch.Generator().manual_seed(seed)))
+    cdf = bars.cdf(drawn.sort(dim=-1).values)
+    below = torch.arange(4000, dtype=torch.float64) / 4000
+    statistic = torch.maximum(cdf - below, below + 1 / 4000 - cdf).amax(-1) * math.sqrt(4000)
+    assert float(statistic.max()) < 2.2
+    shifted = bars.cdf(drawn.sort(dim=-1).values + 0.1 * bars.variance().sqrt()[..., None])
+    assert float((shifted - below).amax(-1).max()) * math.sqrt(4000) > 2.2  # the test can fail
+
+
+@settings(parent=_few, max_examples=8)
+@given(config=_coarse, seed=_seeds, at=st.floats(-1.5, 1.5))
+def test_crps_is_the_integral_over_the_squared_difference_of_cdfs(config: BucketConfig, seed: int, at: float) -> None:
+    """6.9: ∫(F(z) − 1[y ≤ z])² dz by the trapezium rule, for answers inside buckets, at borders and in both tails."""
+    bars = _unshifted(_bars(config, seed))
+    y = float(at * bars.borders[-1])
+    cuts = torch.cat([_cuts(bars, tails=8.0), torch.tensor([y, y], dtype=torch.float64)]).sort().values
+    cdf = bars.cdf(cuts.expand(3, 2, -1))
+    step = torch.arange(len(cuts)) > int((cuts == y).nonzero()[0, 0])
+    value = (cdf - step.double()) ** 2
+    wanted = (0.5 * (value[..., 1:] + value[..., :-1]) * cuts.diff()).sum(-1)
+    found = bars.crps(torch.full((3, 2), y, dtype=torch.float64))
+    assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_crps_is_its_sampling_estimate() -> None:
+    """6.9: E|Y − y| − ½E|Y − Y′| from 200,000 draws, in units of y, for one answer or several a query."""
+    bars = _bars(BucketConfig(num_buckets=12, border=3.0), 9)
+    y = _on_axis_of_y(bars, torch.tensor([-30.0, -0.2, 0.0, 4.0, 20.0], dtype=torch.float64))
+    first, second = (bars.sample(200_000, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    half = 0.5 * (first - second).abs().mean(-1)
+    wanted = torch.stack([(first - y[..., i, None]).abs().mean(-1) - half for i in range(y.shape[-1])], dim=-1)
+    error = (bars.crps(y) - wanted).abs() / bars.variance().sqrt()[..., None]
+    assert float(error.max()) * math.sqrt(200_000) < 5  # standard errors
+    assert distance(bars.crps(y.expand(3, 2, -1)[..., 3]), bars.crps(y)[..., 3]) == 0
 
 
 @_few
-@given(seed=_seeds, factor=st.floats(1e-3, 1e3), shift=st.floats(-1e3, 1e3), negate=st.booleans())
-def test_scaling_targets_scales_the_distribution(seed: int, factor: float, shift: float, negate: bool) -> None:
-    """6.9: under y → a·y + b, mean and quantiles follow and the density is divided by |a|."""
+@given(seed=_seeds, factor=st.floats(1e-3, 1e3), shift=st.floats(-1e3, 1e3))
+def test_everything_follows_the_unit_of_y(seed: int, factor: float, shift: float) -> None:
+    """6.9: under y → a·y + b: places follow, lengths times a, variance times a², NLL plus log a, probabilities stay."""
     bars = _bars(BucketConfig(num_buckets=16), seed)
-    moved = BarDistribution(
-        log_mass=bars.log_mass, borders=bars.borders, location=bars.location * factor + shift, scale=bars.scale * factor
-    )
-    taus = torch.tensor([0.01, 0.5, 0.99])
+    moved = dataclasses.replace(bars, location=bars.location * factor + shift, scale=bars.scale * factor)
+    levels = torch.tensor([0.01, 0.5, 0.99])
     tolerance = 1e-9 * (factor * 1e5 + abs(shift))
+    y = _on_axis_of_y(bars, torch.tensor([-13.0, -0.31, 0.27, 15.0], dtype=torch.float64))
+    moved_y = y * factor + shift
     assert distance(moved.mean(), bars.mean() * factor + shift) < tolerance
-    assert distance(moved.quantiles(taus), bars.quantiles(taus) * factor + shift) < tolerance
-    y = bars.location + bars.scale * (-0.3 if negate else 0.3)
-    density = bars.log_density(y.expand(3, 2)) - math.log(factor)
-    assert distance(moved.log_density((y * factor + shift).expand(3, 2)), density) < 1e-5
+    for name, argument in (("icdf", levels), ("isf", levels), ("central_interval", 0.8)):
+        found, wanted = (getattr(each, name)(argument) for each in (moved, bars))
+        assert distance(found, wanted * factor + shift) < tolerance, name
+    for name in ("cdf", "sf"):
+        assert distance(getattr(moved, name)(moved_y), getattr(bars, name)(y)) < 1e-4, name
+    assert distance(moved.nll(moved_y), bars.nll(y) + math.log(factor)) < 1e-3
+    assert distance(moved.log_density(moved_y), -moved.nll(moved_y)) == 0
+    assert torch.allclose(moved.variance(), bars.variance() * factor**2, rtol=1e-9)
+    assert torch.allclose(moved.crps(moved_y), bars.crps(y) * factor, rtol=1e-4)
+    assert torch.allclose(moved.losses(moved_y[..., 1].expand(3, 2)), bars.losses(y[..., 1].expand(3, 2)), atol=1e-3)
+
+
+def test_a_mirrored_distribution_mirrors_everything() -> None:
+    """6.9: under y → −y, cdf and sf change places, and so do lower and upper quantiles."""
+    bars = _unshifted(_bars(BucketConfig(num_buckets=9), 3))
+    mirror = dataclasses.replace(bars, log_mass=bars.log_mass.flip(-1), borders=-bars.borders.flip(0))
+    y = torch.linspace(-20, 20, 401, dtype=torch.float64).expand(3, 2, -1)
+    levels = torch.tensor([1e-9, 0.2, 0.7])
+    assert distance(mirror.cdf(-y), bars.sf(y)) < 1e-15
+    assert distance(mirror.icdf(levels), -bars.isf(levels)) < 1e-12
+    assert distance(mirror.mean(), -bars.mean()) < 1e-12
+    assert distance(mirror.variance(), bars.variance()) < 1e-12
+    assert distance(mirror.crps(-y), bars.crps(y)) < 1e-10
+
+
+def test_a_central_interval_leaves_out_as_much_on_either_side() -> None:
+    """6.9: [B, M, 2], lower end first."""
+    bars = _bars(BucketConfig(num_buckets=16), 2)
+    interval = bars.central_interval(0.9)
+    assert interval.shape == (3, 2, 2)
+    assert distance(bars.cdf(interval[..., 0]), torch.full((3, 2), 0.05)) < 1e-6
+    assert distance(bars.sf(interval[..., 1]), torch.full((3, 2), 0.05)) < 1e-6
 
 
 def test_a_point_on_a_border_belongs_to_the_bucket_above_it() -> None:
@@ -201,22 +248,25 @@ def test_half_of_an_outer_bucket_s_mass_lies_within_its_width() -> None:
     """6.9: half-normal tails, as TabPFN-3's."""
     bars = _bars(BucketConfig(num_buckets=8), 0)
     mass = bars.log_mass.exp()
-    low, high = (bars.borders[i] * bars.scale[..., None] + bars.location[..., None] for i in (0, -1))
-    assert distance(bars.cdf(low)[..., 0], 0.5 * mass[..., 0]) < 1e-12
-    assert distance(1 - bars.cdf(high)[..., 0], 0.5 * mass[..., -1]) < 1e-12
+    low, high = (_on_axis_of_y(bars, bars.borders[i])[..., 0].expand(3, 2) for i in (0, -1))
+    assert distance(bars.cdf(low), 0.5 * mass[..., 0]) < 1e-12
+    assert distance(bars.sf(high), 0.5 * mass[..., -1]) < 1e-12
 
 
 def test_targets_far_out_have_a_finite_loss() -> None:
-    """6.9: out-of-range policy: no target is refused; the loss grows with the square of the distance."""
+    """6.9: out-of-range policy: no target is refused; the NLL grows with the square of the distance, training's stops."""
     bars = _bars(BucketConfig(num_buckets=8), 0)
-    nll = bars.nll((bars.location + bars.scale * 1e6).expand(3, 2))
-    assert nll.isfinite().all()
-    assert (nll > 1e9).all()
-    assert distance(bars.cdf(torch.tensor([1e300, -1e300]).double())[..., 0], torch.ones(3, 2)) < 1e-12
+    far = (bars.location + bars.scale * 1e6).expand(3, 2)
+    assert bars.nll(far).isfinite().all() and (bars.nll(far) > 1e9).all()
+    assert distance(bars.cdf(torch.tensor([[[1e300, -1e300]]]).double())[..., 0], torch.ones(3, 2)) < 1e-12
+    limit = bars.location + bars.scale * TARGET_LIMIT
+    assert distance(bars.losses(far), bars.losses(limit.expand(3, 2))) < 1e-6
+    inside = (bars.location + 2.0 * bars.scale).expand(3, 2)
+    assert distance(bars.losses(inside), bars.nll(inside) - bars.scale.log()) < 1e-9
 
 
 def test_empty_buckets_are_jumped_over() -> None:
-    """Quantiles at the edges of buckets without mass, and at taus of 0 and 1, are finite and ordered."""
+    """Quantiles at the edges of buckets without mass are finite and ordered."""
     mass = torch.tensor([0.0, 0.5, 0.0, 0.0, 0.0, 0.5, 0.0, 0.0]).double()
     bars = BarDistribution(
         log_mass=mass.log().expand(1, 1, -1),
@@ -224,29 +274,33 @@ def test_empty_buckets_are_jumped_over() -> None:
         location=torch.zeros(1, 1).double(),
         scale=torch.ones(1, 1).double(),
     )
-    found = bars.quantiles(torch.tensor([0.0, 0.25, 0.5 - 1e-12, 0.5, 0.75, 1.0]).double())[0, 0]
-    assert found.isfinite().all()
-    assert (found.diff() >= 0).all()
-    assert found[1].item() == pytest.approx(-2.5)
-    assert found[4].item() == pytest.approx(1.5)
+    levels = torch.tensor([1e-300, 0.25, 0.5 - 1e-12, 0.5, 0.75, 1 - 1e-16], dtype=torch.float64)
+    found = bars.icdf(levels)[0, 0]
+    assert found.isfinite().all() and (found.diff() >= 0).all()
+    assert found[[1, 4]].tolist() == pytest.approx([-2.5, 1.5])
+    assert bars.mean().item() == pytest.approx(-0.5)
+    assert bars.variance().item() == pytest.approx(4.0 + 1 / 12)
 
 
 def test_single_precision_masses_on_double_borders_agree_with_double() -> None:
     """The network's softmax is fp32, the borders are fp64."""
     config = BucketConfig(num_buckets=64)
     low, high = _bars(config, 3, dtype=torch.float32), _bars(config, 3)
-    taus = torch.tensor([0.01, 0.3, 0.99])
+    levels = torch.tensor([0.01, 0.3, 0.99])
     y = (high.location + 0.4 * high.scale).expand(3, 2)
     assert low.log_density(y.float()).dtype is torch.float64
     assert distance(low.log_density(y), high.log_density(y)) < 1e-5
-    assert distance(low.quantiles(taus) / low.scale[..., None], high.quantiles(taus) / high.scale[..., None]) < 1e-4
+    assert distance(low.icdf(levels) / low.scale[..., None], high.icdf(levels) / high.scale[..., None]) < 1e-4
     assert distance(low.mean() / low.scale, high.mean() / high.scale) < 1e-4
+    assert distance(low.crps(y) / low.scale, high.crps(y) / high.scale) < 1e-5
 
 
-def test_the_loss_is_that_of_the_unit_of_y() -> None:
-    """nll = -log p(y): a tenfold scale adds log 10."""
-    bars = _bars(BucketConfig(num_buckets=16), 1)
-    wide = BarDistribution(log_mass=bars.log_mass, borders=bars.borders, location=bars.location, scale=10 * bars.scale)
-    t = torch.full((3, 2), 0.7, dtype=torch.float64)
-    near, far = bars.nll(bars.location + t * bars.scale), wide.nll(wide.location + t * wide.scale)
-    assert distance(far - near, torch.full((3, 2), math.log(10), dtype=torch.float64)) < 1e-9
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 1.5, math.nan, math.inf])
+def test_levels_outside_0_and_1_are_refused(level: float) -> None:
+    """Bad input: a ValueError that names argument, value and what is allowed."""
+    bars, levels = _bars(BucketConfig(num_buckets=4), 0), torch.tensor([0.5, level])
+    calls = (("levels", bars.icdf, levels), ("levels", bars.isf, levels), ("level", bars.central_interval, level))
+    for name, call, argument in calls:
+        with pytest.raises(ValueError, match=rf"{name} holds {level:g}: give levels inside \(0, 1\)") as caught:
+            call(argument)
+        assert isinstance(caught.value, BadInput) and caught.value.code is ExitCode.BAD_LEVEL

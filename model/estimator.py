@@ -12,11 +12,12 @@ import torch
 from sklearn import base
 from torch import Tensor
 
-from model.bar_distribution import BarDistribution
 from model.cell_embedding import CATEGORY, NUMBER
 from model.label_injection import LabelKind
 from model.network import Network, NetworkInputs
-from tools.failure import ExitCode, Failure
+from model.quantile_prediction import QuantilePrediction
+from model.regression_heads import PointPrediction, RegressionHeadKind, RegressionPrediction
+from tools.failure import BadInput, ExitCode, Failure
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -128,6 +129,22 @@ class ICLClassifier(_ICLEstimator, base.ClassifierMixin):
         return self.classes_[self.predict_proba(x).argmax(-1)]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TargetForecast:
+    """What a regression network says of M queries, in units of the target, averaged over orders.
+
+    Args:
+        mean: [M].
+        quantiles: [M, S] at the levels asked for; None where the head predicts points only.
+        crossing_rate: [M] the share of neighbouring quantiles that crossed before the repair; None but for a quantile
+            head.
+    """
+
+    mean: np.ndarray
+    quantiles: np.ndarray | None
+    crossing_rate: np.ndarray | None
+
+
 class ICLRegressor(_ICLEstimator, base.RegressorMixin):
     """Predictive means and quantiles from a regression network; arguments as for `ICLClassifier`."""
 
@@ -154,24 +171,48 @@ class ICLRegressor(_ICLEstimator, base.RegressorMixin):
 
     def predict(self, x: Any) -> np.ndarray:
         """The predictive mean of each query [M]."""
-        return self.predict_with_quantiles(x, [])[0]
+        return self.forecast(x, levels=()).mean
 
-    def predict_quantiles(self, x: Any, taus: Any) -> np.ndarray:
-        """Predictive quantiles [M, S] at levels taus [S], averaged level by level over the orders."""
-        return self.predict_with_quantiles(x, taus)[1]
+    def predict_quantiles(self, x: Any, levels: Any) -> np.ndarray:
+        """Predictive quantiles [M, S] at levels [S] in (0, 1), averaged level by level over the orders.
+
+        Raises:
+            BadInput (a ValueError): BAD_LEVEL; CONFIG_MISMATCH where the network's head predicts points only.
+        """
+        head = self.network.config.regression.kind
+        if head is RegressionHeadKind.SCALAR:
+            mend = f"use a network with a {RegressionHeadKind.BAR} or {RegressionHeadKind.QUANTILE} head, or predict"
+            raise BadInput(ExitCode.CONFIG_MISMATCH, f"the network's head is {head}, which has no quantiles: {mend}")
+        return self.forecast(x, levels=levels).quantiles
 
     @torch.no_grad()
-    def predict_with_quantiles(self, x: Any, taus: Any) -> tuple[np.ndarray, np.ndarray]:
-        """`predict` and `predict_quantiles` for the price of one."""
+    def forecast(self, x: Any, *, levels: Any) -> TargetForecast:
+        """All that the network's head says of each query, quantiles at levels [S] in (0, 1) included where it has any.
+
+        Raises:
+            BadInput (a ValueError): BAD_LEVEL.
+        """
         queries, generator = self._queries(x), self._generator()
-        levels = torch.as_tensor(np.asarray(taus, np.float64))
-        parts: list[Tensor] = []
+        at = torch.as_tensor(np.asarray(levels, np.float64))
+        means, quantiles, crossings = [], [], []
         for _ in range(self.num_estimators):
             order = generator.permutation(queries.shape[1])
-            bars: BarDistribution = self.network(self._inputs(queries, order, self._context.y, num_classes=0))
-            parts.append(torch.cat([bars.mean()[0, :, None], bars.quantiles(levels.to(bars.borders))[0]], dim=-1))
-        average = torch.stack(parts).double().mean(0).cpu().numpy() * self._scale + self._location
-        return average[:, 0], average[:, 1:]
+            found: RegressionPrediction = self.network(self._inputs(queries, order, self._context.y, num_classes=0))
+            means.append(found.mean()[0])
+            if not isinstance(found, PointPrediction):
+                quantiles.append(found.icdf(at)[0])
+            if isinstance(found, QuantilePrediction):
+                crossings.append(found.crossing_rate()[0])
+        return TargetForecast(
+            mean=_average(means) * self._scale + self._location,
+            quantiles=_average(quantiles) * self._scale + self._location if quantiles else None,
+            crossing_rate=_average(crossings) if crossings else None,
+        )
+
+
+def _average(parts: list[Tensor]) -> np.ndarray:
+    """The mean over the orders."""
+    return torch.stack(parts).double().mean(0).cpu().numpy()
 
 
 def _columns(x: Any) -> list[np.ndarray]:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from model import input_checks
 from model.cell_embedding import CellEmbedding, CellFeatures, ContextStatistics, context_statistics
+from model.class_distribution import ClassLogProbabilities
 from model.classification_head import (
     ClassificationHeadConfig,
-    ClassLogProbabilities,
     LabelMemory,
     log_probabilities,
     make_classification_head,
@@ -20,8 +20,9 @@ from model.classification_head import (
 from model.column_embedding import ColumnBlock
 from model.icl_transformer import AttentionPath, ICLConfig, ICLMemory, ICLTransformer
 from model.label_injection import LabelEncoder, LabelKind
-from model.regression_heads import RegressionHeadConfig, RegressionPrediction, make_regression_head, target_statistics
+from model.regression_heads import RegressionHeadConfig, RegressionPrediction, make_regression_head
 from model.row_embedding import RowBlock, RowReadout
+from model.target_scaling import target_statistics
 from tools.failure import BadInput, ExitCode, Failure
 
 
@@ -215,8 +216,8 @@ class Network(nn.Module):
         return self.head.remember(hidden.context, inputs.y_context, inputs.num_classes, mask)
 
     def _classes(self, query_hidden: Tensor, memory: LabelMemory) -> ClassLogProbabilities:
-        probabilities = self.head.read(query_hidden, memory)
-        return log_probabilities(probabilities, memory.present, config=self.config.classification)
+        read = self.head.read(query_hidden, memory)
+        return log_probabilities(read, memory.present, config=self.config.classification)
 
     def hidden(self, inputs: NetworkInputs, labels: Tensor | None = None) -> Hidden:
         """Hidden states after the in-context-learning stage; labels [B, N] as `_labels` makes them."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from model.bar_distribution import BucketConfig
+from model.bucket_borders import BucketConfig
 from model.icl_transformer import ICLConfig
 from model.label_injection import LabelKind
 from model.network import CellConfig, Network, NetworkConfig

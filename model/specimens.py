@@ -5,13 +5,15 @@ import dataclasses
 import torch
 from torch import Tensor, nn
 
-from model.bar_distribution import BarDistribution, BucketConfig
+from model.bucket_borders import BucketConfig
 from model.cell_embedding import CATEGORY, NUMBER, ORDINAL
-from model.classification_head import ClassificationHeadConfig, ClassLogProbabilities
+from model.class_distribution import ClassLogProbabilities
+from model.classification_head import ClassificationHeadConfig
 from model.icl_transformer import ICLConfig
 from model.label_injection import LabelKind
 from model.network import CellConfig, Network, NetworkConfig, NetworkInputs
-from model.regression_heads import RegressionHeadConfig
+from model.quantile_prediction import QuantilePrediction
+from model.regression_heads import PointPrediction, RegressionHeadConfig, RegressionPrediction
 
 
 def specimen_config(kind: LabelKind) -> NetworkConfig:
@@ -127,11 +129,15 @@ def take(inputs: NetworkInputs, *, context: Tensor | None = None, queries: Tenso
     return dataclasses.replace(inputs, **changes)
 
 
-def values(prediction: ClassLogProbabilities | BarDistribution) -> Tensor:
+def values(prediction: ClassLogProbabilities | RegressionPrediction) -> Tensor:
     """[B, M, ·] numbers that say everything about a prediction."""
     if isinstance(prediction, ClassLogProbabilities):
         return prediction.probabilities()
-    placed = torch.stack([prediction.mean(), prediction.location.expand(prediction.log_mass.shape[:2])], dim=-1)
+    placed = torch.stack([prediction.mean(), prediction.location.expand(prediction.mean().shape)], dim=-1)
+    if isinstance(prediction, PointPrediction):
+        return placed
+    if isinstance(prediction, QuantilePrediction):
+        return torch.cat([prediction.values, placed], dim=-1)
     return torch.cat([prediction.log_mass.exp(), placed], dim=-1)
 
 

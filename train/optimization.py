@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from model.regression_heads import BarHead
+from model.regression_heads import RegressionHead
 
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
@@ -130,7 +130,7 @@ class MuonAdamW:
 
 def split_parameters(network: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
     """Weight matrices of hidden linear layers, and everything else (embeddings, tokens, vectors, the output layer)."""
-    outputs = {id(module.layers[-1].weight) for module in network.modules() if isinstance(module, BarHead)}
+    outputs = {id(module.layers[-1].weight) for module in network.modules() if isinstance(module, RegressionHead)}
     linear = {id(layer.weight) for layer in network.modules() if isinstance(layer, nn.Linear)} - outputs
     matrices, rest = {}, {}
     for name, parameter in network.named_parameters():

@@ -7,13 +7,11 @@ import torch
 from torch import Tensor, distributed, nn
 
 from eval.records import network_inputs
-from model.bar_distribution import BarDistribution
 from model.classification_head import ClassLogProbabilities
 from model.network import Network
+from model.regression_heads import RegressionPrediction
 from priors.task import TaskBatch
 from train.optimization import MuonAdamW
-
-TARGET_LIMIT = 24.0  # scaled regression targets beyond ± this are winsorised in the training loss, never in scores
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +19,7 @@ class StepResult:
     """What one step did.
 
     Args:
-        loss: mean over the global batch's queries, in nats (regression: on the scaled axis).
+        loss: mean over the global batch's queries (see `query_losses`).
         gradient_norm: global norm before clipping.
         skipped: whether the update was left out because the loss or a gradient was not finite.
     """
@@ -31,16 +29,16 @@ class StepResult:
     skipped: bool
 
 
-def query_losses(prediction: ClassLogProbabilities | BarDistribution, y_query: Tensor) -> Tensor:
-    """NLL of y_query [B, M] in nats, [B, M]. Queries whose class the context lacks count as zero.
+def query_losses(prediction: ClassLogProbabilities | RegressionPrediction, y_query: Tensor) -> Tensor:
+    """What training minimises for y_query [B, M], [B, M]. Queries whose class the context lacks count as zero.
 
-    In regression the targets are scaled by the context first, so tasks of any unit weigh the same.
+    Classes: NLL in nats. Regression: what the head's prediction minimises, on the axis of the targets scaled by their
+    context, so tasks of any unit weigh the same.
     """
     if isinstance(prediction, ClassLogProbabilities):
         nll = prediction.nll(y_query)
         return torch.where(nll.isinf(), 0.0, nll)
-    scaled = ((y_query - prediction.location) / prediction.scale).clamp(-TARGET_LIMIT, TARGET_LIMIT)
-    return -prediction.log_density_scaled(scaled)
+    return prediction.losses(y_query)
 
 
 def compute_dtype(device: torch.device) -> torch.dtype:

@@ -1,0 +1,164 @@
+"""Taint is sound (what moves is tainted), exact where masks are constant, and blind to no branch or array."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from eval.taint import FOREIGN, WEIGHTS, TaintTracker, Untraceable
+
+Function = Callable[[Tensor, Tensor], Tensor]
+_SHAPE = (3, 4)
+
+
+def _drawn(seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(_SHAPE, generator=generator), torch.randn(_SHAPE, generator=generator)
+
+
+def _traced(function: Function, *, seed: int = 0) -> tuple[Tensor, TaintTracker]:
+    """The sets of function(a, b), every element of a and b with a bit of its own (bits 2 to 13 and 14 to 25)."""
+    (a, b), tracker = _drawn(seed), TaintTracker()
+    bits = 1 << torch.arange(2, 2 + 2 * a.numel())
+    tracker.mark(a, bits[: a.numel()].reshape(_SHAPE))
+    tracker.mark(b, bits[a.numel() :].reshape(_SHAPE))
+    with tracker:
+        out = function(a, b).clone()
+    return tracker.of(out), tracker
+
+
+def _moved(function: Function, *, seed: int) -> Tensor:
+    """The sets that are found by changing one element after the other."""
+    inputs = _drawn(seed)
+    base, found = function(*inputs), torch.zeros((), dtype=torch.int64)
+    for which in range(2):
+        for place in range(inputs[0].numel()):
+            for value in (-3.0, -0.4, 0.3, 5.0):
+                changed = [part.clone() for part in inputs]
+                changed[which].view(-1)[place] = value
+                bit = 1 << (2 + which * inputs[0].numel() + place)
+                found = found | torch.where(function(*changed) != base, bit, 0)
+    return found
+
+
+def _scattered(a: Tensor, b: Tensor) -> Tensor:
+    return torch.zeros(3, 6).scatter_(1, (b > 0).long() + 2, 1.0) * a.sum(1, keepdim=True)
+
+
+def _written(a: Tensor, b: Tensor) -> Tensor:
+    out = a.clone()
+    out[:, 1:] += b[:, 1:]
+    out.t()[0] = b[:, 2]
+    return out
+
+
+def _half_bias() -> Tensor:
+    return torch.zeros(3, 3).masked_fill(torch.ones(3, 3, dtype=torch.bool).triu(2), -torch.inf)
+
+
+def _attention(a: Tensor, b: Tensor) -> Tensor:
+    return torch.softmax(a @ b.t() + _half_bias(), -1) @ b
+
+
+FUNCTIONS: dict[str, Function] = {
+    "arithmetic": lambda a, b: (a * 2 + b).tanh() / (1 + b**2),
+    "linear": lambda a, b: F.linear(a, b),
+    "masked attention": _attention,
+    "batched product": lambda a, b: torch.bmm(a[None].expand(2, -1, -1), b.t()[None].expand(2, -1, -1)),
+    "added product": lambda a, b: torch.addmm(a[:, :3], a, b.t()),
+    "vector product": lambda a, b: a @ b[0],
+    "log softmax": lambda a, b: torch.log_softmax(a, 1) + b,
+    "layer norm": lambda a, b: F.layer_norm(a, (4,)) * b[:, :1],
+    "rms norm": lambda a, b: F.rms_norm(a, (4,)) + b[0],
+    "fused attention": lambda a, b: F.scaled_dot_product_attention(a[None, None], b[None, None], b[None, None]),
+    "fused masked attention": lambda a, b: F.scaled_dot_product_attention(
+        a[None, None], b[None, None], b[None, None], attn_mask=_half_bias()
+    ),
+    "reductions": lambda a, b: a.mean(0) + b.amax(0) + a.sum() + b.abs().sum(0) + a.std(0),
+    "extremes": lambda a, b: torch.maximum(a, b).max(1).values + a.min() + a.argmax(1),
+    "two-valued": lambda a, b: ((a > 0) & (b > 0) | (a < -1)).any(0).float(),
+    "conditions": lambda a, b: torch.where(a > 0, b, a).masked_fill(b > 1, 0.5),
+    "sorting": lambda a, b: a.sort(1).values + b.cumsum(1) + b.topk(4, 1).values,
+    "searching": lambda a, b: torch.searchsorted(a.sort(1).values.contiguous(), b.contiguous()),
+    "gathering": lambda a, b: a.gather(1, (b > 0).long()) + a.gather(1, torch.tensor([[0, 1, 0, 3]] * 3)),
+    "looking up": lambda a, b: a[(b[:, 0] > 0).long()] + F.embedding((b[:, 0] > 1).long(), a),
+    "one-hot": lambda a, b: F.one_hot((a[:, 0] > 0).long(), 2).float() @ b[:2],
+    "scattering": _scattered,
+    "moving": lambda a, b: torch.cat([a.roll(1, 1), b.flip(0)]).repeat(2, 1)[1:].t().reshape(-1, 2),
+    "stacking": lambda a, b: torch.stack([a.t(), b.t()], 1).flatten(0, 1).unflatten(0, (2, -1)).repeat_interleave(2, 1),
+    "padding": lambda a, b: F.pad(a, (1, 0)) + F.pad(b, (0, 1)),
+    "writing in place": _written,
+    "triangles": lambda a, b: a.tril() + b.triu(),
+    "without a rule": lambda a, b: torch.cdist(a, b).sum() + torch.linalg.inv(b[:, :3] + 9 * torch.eye(3)),
+    "mask of values": lambda a, b: (a * b)[a > 0].sum().expand(3),
+    "branch": lambda a, b: a * 2 if a.sum() > 0 else b,
+    "array": lambda a, b: torch.from_numpy(a.numpy() * 2) + b,
+    "list": lambda a, b: torch.tensor(a.tolist()) + b,
+    "number": lambda a, b: b + a[0, 0].item(),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_what_moves_an_element_is_in_its_set(name: str, seed: int) -> None:
+    """Soundness by example: every dependence that a changed value shows is in the sets."""
+    taint, _ = _traced(FUNCTIONS[name], seed=seed)
+    moved = _moved(FUNCTIONS[name], seed=seed)
+    assert moved.any()
+    assert not (moved & ~taint).any()
+
+
+EXACT = ("arithmetic", "linear", "masked attention", "moving", "stacking", "padding", "writing in place", "triangles")
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_sets_are_exact_where_every_place_is_known(name: str) -> None:
+    """No source too many: a calculus that taints everything would find every network guilty."""
+    taint, tracker = _traced(FUNCTIONS[name])
+    assert torch.equal(taint & ~WEIGHTS, _moved(FUNCTIONS[name], seed=0))
+    assert not tracker.mixed and not tracker.branches
+
+
+def test_a_weight_of_zero_cuts_nothing() -> None:
+    """A path through a zero, be it a parameter, a number or a foreign tensor, is a path."""
+    zero, elsewhere, tracker, a = torch.zeros(()), torch.zeros(3, 3), TaintTracker(), torch.ones(3)
+    tracker.mark(a, 4)
+    tracker.mark(zero, WEIGHTS)
+    with tracker:
+        found = [a * zero, a * 0.0, zero.expand(3, 3) @ a[:, None], elsewhere @ a[:, None]]
+    assert [int(tracker.of(item).flatten()[0]) for item in found] == [4 | WEIGHTS, 4, 4 | WEIGHTS, 4 | FOREIGN]
+
+
+def test_only_a_known_minus_infinity_hides_a_key() -> None:
+    """A finite fill hides nothing, nor does a mask that depends on a source."""
+    logits, tracker = torch.zeros(2), TaintTracker()
+    tracker.mark(logits, torch.tensor([4, 8]))
+    with tracker:
+        hidden = torch.tensor([False, True])
+        known = torch.softmax(logits + torch.zeros(2).masked_fill(hidden, -torch.inf), 0)
+        finite = torch.softmax(logits + torch.zeros(2).masked_fill(hidden, -1e9), 0)
+        own = torch.softmax(logits.masked_fill(torch.stack([hidden[0], logits[0] == 0]), -torch.inf), 0)
+    assert [tracker.of(item).tolist() for item in (known, finite, own)] == [[4, 0], [12, 12], [12, 12]]
+
+
+def test_branches_arrays_and_operations_without_a_rule_are_named() -> None:
+    """Nothing is dropped silently."""
+    assert _traced(FUNCTIONS["branch"])[1].branches == ["aten._local_scalar_dense"]
+    assert _traced(FUNCTIONS["array"])[1].branches == ["numpy"]
+    assert _traced(FUNCTIONS["list"])[1].branches == ["tolist"]
+    assert _traced(FUNCTIONS["mask of values"])[1].branches == ["aten.index"]
+    assert "aten.linalg_inv_ex" in _traced(lambda a, b: torch.linalg.inv(b[:, :3]))[1].mixed
+
+
+def test_a_check_that_only_raises_is_no_branch() -> None:
+    """one_hot looks at its classes and goes on."""
+    _, tracker = _traced(FUNCTIONS["one-hot"])
+    assert tracker.branches == [] and tracker.guards["one_hot"] > 0
+
+
+def test_a_storage_read_as_elements_of_another_size_is_refused() -> None:
+    """Its sets would stand beside the wrong elements."""
+    with pytest.raises(Untraceable, match="4-byte"):
+        _traced(lambda a, b: a.view(torch.int16))

@@ -67,7 +67,9 @@ def measure_regret(
                 cut = [[episode_of(task, num_context=size, config=config) for task in group] for group in groups]
                 best = _losses(BayesDensity(config=config.families, family=family), cut)
                 for model in models:
-                    rows += _rows(_losses(model, cut), best=best, kind=kind, table=f"{family}@{size}", model=model.name)
+                    rows += regret_rows(
+                        _losses(model, cut), best=best, kind=kind, table=f"{family}@{size}", model=model.name
+                    )
                     done += 1
                     meter(done, f"{family}@{size} {model.name}")
     return rows
@@ -109,9 +111,10 @@ def _losses(model: DensityModel, groups: Sequence[Sequence[Episode]]) -> list[fl
     return None if any(part is None for part in parts) else [loss for part in parts if part for loss in part]
 
 
-def _rows(
+def regret_rows(
     losses: Sequence[float] | None, *, best: Sequence[float] | None, kind: TaskKind, table: str, model: str
 ) -> list[ResultRow]:
+    """A row for each task: its loss minus the `best` one. None (no density) gives no row."""
     return [
         ResultRow(
             kind=kind.value,

@@ -189,16 +189,14 @@ class RowReadingHead(ClassificationHead):
         Queries are taken in chunks of `LOGITS_PER_CHUNK` logits. Where there are several and gradients are wanted, each
         is computed again in the backward pass, so that [B, H, M, N] is not held there either.
         """
-        return _by_chunks(
-            lambda query: _retrieved(_mean_weights(query, memory), memory),
-            query=self._queries(query_hidden, memory),
-            memory=memory,
-        )
+        query = self._queries(query_hidden, memory)
+        values = _onehot(memory).to(query.dtype)
+        return _by_chunks(lambda part: _retrieved(_mean_weights(part, memory), values), query=query, memory=memory)
 
     def _answer(self, query_hidden: Tensor, memory: LabelMemory) -> tuple[Tensor, dict[str, Tensor]]:
         query = self._queries(query_hidden, memory)
         weights = _by_chunks(lambda part: _mean_weights(part, memory), query=query, memory=memory)
-        return _retrieved(weights, memory), {"read_weights": weights}
+        return _retrieved(weights, _onehot(memory).to(query.dtype)), {"read_weights": weights}
 
     def _queries(self, query_hidden: Tensor, memory: LabelMemory) -> Tensor:
         """[B, H, M, D_h] in fp32 or wider."""
@@ -331,10 +329,15 @@ def _mean_weights(query: Tensor, memory: LabelMemory) -> Tensor:
         return attention_weights(query, memory.keys, bias=key_bias(memory.mask)).mean(1)
 
 
-def _retrieved(weights: Tensor, memory: LabelMemory) -> Tensor:
+def _onehot(memory: LabelMemory) -> Tensor:
+    """[B, N, K] what is retrieved: the labels."""
+    return F.one_hot(memory.labels.long(), memory.present.shape[-1])
+
+
+def _retrieved(weights: Tensor, values: Tensor) -> Tensor:
     """[B, M, K] the mass of weights [B, M, N] on the rows of each class."""
     with torch.autocast(weights.device.type, enabled=False):
-        return weights @ F.one_hot(memory.labels.long(), memory.present.shape[-1]).to(weights.dtype)
+        return weights @ values
 
 
 def _by_chunks(compute: Callable[[Tensor], Tensor], *, query: Tensor, memory: LabelMemory) -> Tensor:

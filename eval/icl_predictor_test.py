@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from eval.icl_predictor import ICLPredictor
-from eval.scores import TAUS
-from eval.small_network import rerandomised_network
+from eval.scores import TAUS, regression_scores
+from eval.small_network import rerandomised_network, small_network
 from eval.specimens import specimens
+from eval.subject import rerandomise
 from model.estimator import ICLClassifier, ICLRegressor
+from model.network import Network
+from model.regression_heads import RegressionHeadConfig, RegressionHeadKind
 from priors.task import Evidence, TaskKind
 
 
@@ -58,6 +61,22 @@ def test_a_forecast_has_a_mean_and_every_level_of_each_query() -> None:
     estimator.fit(evidence.x_context, evidence.y_context, column_kinds=evidence.column_kinds)
     assert np.array_equal(forecast.mean, estimator.predict(evidence.x_query))
     assert np.array_equal(forecast.quantiles, estimator.predict_quantiles(evidence.x_query, TAUS))
+
+
+@pytest.mark.parametrize("head", list(RegressionHeadKind))
+def test_a_forecast_holds_what_its_head_has_and_is_scored_on_that_alone(head: RegressionHeadKind) -> None:
+    """6.8 to 6.10: a point has RMSE and R², a distribution its intervals and CRPS, crossing is the quantile head's."""
+    config = dataclasses.replace(small_network(TaskKind.REGRESSION).config, regression=RegressionHeadConfig(kind=head))
+    predictor = ICLPredictor(name="veritab", network=rerandomise(Network(config), seed=0).eval(), num_estimators=2)
+    episode = specimens(TaskKind.REGRESSION)[0]
+    found = regression_scores(predictor.forecast(episode.evidence()), episode.answers())
+    wanted = {"rmse", "r2"}
+    if head is not RegressionHeadKind.SCALAR:
+        wanted |= {"crps", "mae", "coverage90", "width90"}
+    if head is RegressionHeadKind.QUANTILE:
+        wanted |= {"crossing_rate"}
+        assert 0.1 < found["crossing_rate"] < 0.9  # random weights
+    assert set(found) == wanted and all(np.isfinite(value) for value in found.values())
 
 
 @pytest.mark.parametrize("kind", list(TaskKind))

@@ -1,5 +1,6 @@
 """Scores against scikit-learn, closed forms, and the ways in which scores have lied."""
 
+import dataclasses
 import math
 import statistics
 import warnings
@@ -142,9 +143,8 @@ def test_a_scale_divides_what_has_units_and_nothing_else() -> None:
     y = np.random.default_rng(2).normal(size=50)
     forecast = _normal_forecast(np.zeros(50), 2.0)
     raw, scaled = scores.regression_scores(forecast, y), scores.regression_scores(forecast, y, scale=4.0)
-    assert {name: raw[name] / scaled[name] for name in ("rmse", "crps", "width90")} == pytest.approx(
-        {"rmse": 4.0, "crps": 4.0, "width90": 4.0}
-    )
+    with_units = ("rmse", "crps", "mae", "width90")
+    assert {name: raw[name] / scaled[name] for name in with_units} == pytest.approx(dict.fromkeys(with_units, 4.0))
     assert (raw["r2"], raw["coverage90"]) == (scaled["r2"], scaled["coverage90"])
 
 
@@ -157,10 +157,38 @@ def test_r2_of_a_constant_target_is_undefined_without_a_warning() -> None:
 
 
 def test_malformed_forecasts_are_refused_instead_of_scored() -> None:
-    good = _normal_forecast(np.zeros(3), 1.0)
-    with pytest.raises(ValueError, match="do not fit"):
-        scores.regression_scores(good, np.zeros(4))
-    with pytest.raises(ValueError, match="not finite"):
-        scores.regression_scores(scores.Forecast(mean=np.full(3, np.nan), quantiles=good.quantiles), np.zeros(3))
+    good, many = _normal_forecast(np.zeros(3), 1.0), np.zeros((3, 98))
+    wrong = [
+        (good, np.zeros(4), "mean .* does not fit 4 answers"),
+        (scores.Forecast(mean=np.full(3, np.nan), quantiles=good.quantiles), np.zeros(3), "mean .* not finite"),
+        (scores.Forecast(mean=np.zeros(3), quantiles=many), np.zeros(3), "do not fit 3 answers, 99 levels"),
+        (scores.Forecast(mean=np.zeros(3), quantiles=np.full((3, 99), np.inf)), np.zeros(3), "quantile is not finite"),
+        (dataclasses.replace(good, crossing_rate=np.zeros(2)), np.zeros(3), r"crossing rates \(2,\) are not 3 shares"),
+        (dataclasses.replace(good, crossing_rate=np.full(3, 1.1)), np.zeros(3), "between 0 and 1"),
+    ]
+    for forecast, answers, words in wrong:
+        with pytest.raises(ValueError, match=words):
+            scores.regression_scores(forecast, answers)
     with pytest.raises(ValueError, match="positive"):
         scores.regression_scores(good, np.zeros(3), scale=0.0)
+
+
+def test_a_point_forecast_has_no_score_of_a_distribution() -> None:
+    """6.0 and 6.8: RMSE and R² alone; no interval or CRPS is made up for it."""
+    generator = np.random.default_rng(3)
+    y, mean = generator.normal(size=40), generator.normal(size=40)
+    whole = scores.regression_scores(_normal_forecast(mean, 1.0), y)
+    point = scores.regression_scores(scores.Forecast(mean=mean, quantiles=None), y)
+    assert point == {name: whole[name] for name in ("rmse", "r2")}
+
+
+def test_median_and_crossing_rate_are_scored_where_there_are_any() -> None:
+    """6.10: median, coverage, width and crossing rate are recorded."""
+    generator = np.random.default_rng(4)
+    y, rates = generator.normal(size=60), generator.uniform(size=60)
+    skewed = np.tile(scores.TAUS**2, (60, 1))
+    forecast = scores.Forecast(mean=np.full(60, 0.4), quantiles=skewed, crossing_rate=rates)
+    found = scores.regression_scores(forecast, y, scale=2.0)
+    assert found["mae"] == pytest.approx(metrics.mean_absolute_error(y, np.full(60, 0.25)) / 2)
+    assert found["crossing_rate"] == pytest.approx(rates.mean())
+    assert "crossing_rate" not in scores.regression_scores(_normal_forecast(np.zeros(60), 1.0), y)

@@ -1,5 +1,6 @@
 """The scikit-learn estimators: tables as people have them, limits, and the average over orders."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -10,8 +11,10 @@ import torch
 from model.cell_embedding import CATEGORY, NUMBER
 from model.estimator import ICLClassifier, ICLRegressor
 from model.label_injection import LabelKind
-from model.specimens import specimen_network
-from tools.failure import ExitCode, Failure
+from model.network import Network
+from model.regression_heads import QuantileConfig, RegressionHeadConfig, RegressionHeadKind
+from model.specimens import redraw, specimen_config, specimen_network
+from tools.failure import BadInput, ExitCode, Failure
 
 ROWS, QUERIES = 20, 6
 
@@ -121,6 +124,51 @@ def test_a_constant_target_has_an_interval_of_scale_one(value: float, rows: int)
     assert np.abs(regressor.predict(x_new) - value).max() < 24.0
     low, high = regressor.predict_quantiles(x_new, [0.05, 0.95]).T
     assert (high - low > 0.01).all()
+
+
+def _network_with(kind: RegressionHeadKind) -> Network:
+    config = dataclasses.replace(
+        specimen_config(LabelKind.REGRESSION),
+        regression=RegressionHeadConfig(kind=kind, quantiles=QuantileConfig(num_quantiles=19)),
+    )
+    network = Network(config)
+    redraw(network)
+    return network.eval()
+
+
+def test_a_head_that_predicts_points_has_a_mean_and_refuses_quantiles() -> None:
+    """6.8 and 6.0: a point is never shown as a distribution."""
+    x, _, x_new = _table()
+    regressor = ICLRegressor(_network_with(RegressionHeadKind.SCALAR)).fit(x, 100 * x[:, 0])
+    forecast = regressor.forecast(x_new, levels=[0.5])
+    assert forecast.quantiles is None and forecast.crossing_rate is None
+    assert np.array_equal(forecast.mean, regressor.predict(x_new)) and forecast.mean.shape == (QUERIES,)
+    with pytest.raises(
+        ValueError, match="head is scalar, which has no quantiles: use a network with a bar or"
+    ) as caught:
+        regressor.predict_quantiles(x_new, [0.5])
+    assert isinstance(caught.value, BadInput) and caught.value.code is ExitCode.CONFIG_MISMATCH
+
+
+def test_a_quantile_head_predicts_ascending_quantiles_and_tells_its_crossing_rate() -> None:
+    """6.10: repaired before the average over orders; the rate is taken before the repair."""
+    x, _, x_new = _table()
+    regressor = ICLRegressor(_network_with(RegressionHeadKind.QUANTILE)).fit(x, 100 * x[:, 0])
+    forecast = regressor.forecast(x_new, levels=np.linspace(0.001, 0.999, 50))
+    assert (np.diff(forecast.quantiles, axis=1) >= 0).all()
+    assert forecast.crossing_rate.shape == (QUERIES,)
+    assert (forecast.crossing_rate > 0.2).all() and (forecast.crossing_rate < 0.8).all()  # random weights
+    assert _regressor().fit(x, x[:, 0]).forecast(x_new, levels=[0.5]).crossing_rate is None
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.5, math.nan])
+@pytest.mark.parametrize("kind", [RegressionHeadKind.BAR, RegressionHeadKind.QUANTILE])
+def test_levels_outside_0_and_1_are_refused(kind: RegressionHeadKind, level: float) -> None:
+    """Bad input: a ValueError that names argument, value and what is allowed."""
+    x, _, x_new = _table()
+    regressor = ICLRegressor(_network_with(kind), num_estimators=1).fit(x, x[:, 0])
+    with pytest.raises(ValueError, match=rf"levels holds {level:g}: give levels inside \(0, 1\)"):
+        regressor.predict_quantiles(x_new, [0.5, level])
 
 
 def test_text_columns_become_categories_of_the_context() -> None:

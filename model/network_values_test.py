@@ -11,6 +11,7 @@ from model.icl_transformer import AttentionPath
 from model.label_injection import LabelKind
 from model.network import Network, NetworkInputs
 from model.specimens import distance, redraw, specimen_config, specimen_inputs, specimen_network, stack_padded, values
+from model.target_scaling import SPREAD_FLOOR
 
 KINDS = list(LabelKind)
 ODD = [math.nan, math.inf, -math.inf, 1e30, -1e30, 3.4e38, -3.4e38, 1e-45, 0.0]
@@ -80,13 +81,13 @@ def test_a_context_of_one_class_predicts_that_class() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 5.0, 1e30, -1e30])
 def test_constant_targets_give_a_distribution_around_them(value: float) -> None:
-    """6.9: scale 1 where the context's targets do not vary."""
+    """6.9: the floor under the scale where the context's targets do not vary: 1, or what fp32 can tell apart."""
     inputs = specimen_inputs(LabelKind.REGRESSION)
     inputs = dataclasses.replace(inputs, y_context=torch.full_like(inputs.y_context, value))
     _check(inputs, LabelKind.REGRESSION)
     prediction = specimen_network(LabelKind.REGRESSION)(inputs)
     assert distance(prediction.location, torch.full_like(prediction.location, value)) <= abs(value) * 1e-6
-    assert (prediction.scale == 1).all()
+    assert prediction.scale.flatten().tolist() == pytest.approx(2 * [max(1.0, SPREAD_FLOOR * abs(value))])
 
 
 def test_huge_and_tiny_targets_are_scaled_away() -> None:

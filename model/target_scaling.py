@@ -24,7 +24,7 @@ def target_statistics(y_context: Tensor, context_mask: Tensor) -> tuple[Tensor, 
     value = torch.where(context_mask, y_context, 0.0).double()
     location = value.sum(1, keepdim=True) / count
     spread = (torch.where(context_mask, value - location, 0.0) ** 2).sum(1, keepdim=True).div(count).sqrt()
-    floor = SPREAD_FLOOR * location.abs().clamp_min(1e-30)
+    floor = (SPREAD_FLOOR * location.abs()).clamp_min(1e-39)  # below what fp32 holds
     return location, torch.where(spread > floor, spread, floor.clamp_min(1.0))
 
 

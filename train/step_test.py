@@ -1,5 +1,6 @@
 """Tests of one training step."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 from eval.records import network_inputs
 from model.label_injection import LabelKind
+from model.regression_heads import RegressionHeadConfig, RegressionHeadKind
 from priors.task import TaskBatch, TaskKind
 from train.optimization import OptimizerConfig
 from train.state import TrainState, fresh_state
@@ -30,6 +32,18 @@ def test_steps_lower_the_loss_on_a_batch(kind: TaskKind) -> None:
     state, batch = _state(kind), toy_batch(kind)
     losses = [_step(state, batch) for _ in range(60)]
     assert losses[-1] < losses[0] - 0.2
+
+
+@pytest.mark.parametrize("head", list(RegressionHeadKind))
+def test_every_regression_head_learns_and_a_far_target_costs_a_bounded_loss(head: RegressionHeadKind) -> None:
+    """6.8 to 6.10: squared error, NLL and pinball loss go through the same step."""
+    config = dataclasses.replace(small_network(LabelKind.REGRESSION), regression=RegressionHeadConfig(kind=head))
+    state = fresh_state(config, OptimizerConfig(), seed=0, device=torch.device("cpu"), identity={})
+    batch = toy_batch(TaskKind.REGRESSION)
+    losses = [_step(state, batch) for _ in range(60)]
+    assert losses[-1] < 0.8 * losses[0] and losses[-1] < losses[0] - 0.05
+    batch.y_query[:] = 1e12
+    assert float(_losses(state, batch).max()) < 1000
 
 
 def test_loss_of_classes_that_know_nothing_is_log_k() -> None:

@@ -24,14 +24,18 @@ from eval.tracing import Axis, Reading, Stage, Trace, read_fields, tracing
 from model import (
     attention,
     bar_distribution,
+    bucket_borders,
     cell_embedding,
     classification_head,
     column_embedding,
     estimator,
     icl_transformer,
+    levels,
     network,
+    quantile_prediction,
     regression_heads,
     row_embedding,
+    target_scaling,
 )
 from model.class_distribution import ClassLogProbabilities
 from model.icl_transformer import AttentionPath
@@ -50,6 +54,7 @@ CODE: tuple[types.ModuleType, ...] = (
     attention,
     bar_distribution,
     batches,
+    bucket_borders,
     cell_embedding,
     classification_head,
     column_embedding,
@@ -57,11 +62,14 @@ CODE: tuple[types.ModuleType, ...] = (
     group,
     icl_predictor,
     icl_transformer,
+    levels,
     network,
+    quantile_prediction,
     records,
     regression_heads,
     row_embedding,
     shards,
+    target_scaling,
     task,
 )
 """The modules whose sources the code digest covers: all that stands between a record and a prediction."""

@@ -1,0 +1,127 @@
+"""The certificate passes on clean subjects and fails on every mutant that changes the data flow, at its stage."""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from eval.audits import AUDITS, judge
+from eval.case import Case
+from eval.certificate import certificate, certificate_episodes, certify, nan_certificate
+from eval.mutant_flows import dormant_query_adapter, empty_rows_borrow_from_queries
+from eval.mutants import MUTANTS, mutated
+from eval.small_network import rerandomised_network
+from eval.specimens import specimens, with_queries
+from eval.subject import Subject
+from eval.tracing import Stage
+from model.icl_transformer import AttentionPath
+from priors.task import TaskKind
+
+_FLOWS = (
+    "causal_mask",
+    "query_reads_query",
+    "context_reads_query",
+    "all_rows_are_keys",
+    "finite_fill",
+    "padding_read_by_columns",
+    "label_at_query",
+    "targets_scaled_with_query",
+    "retrieval_of_own_row",
+    "normalise_with_query",
+    "stale_label_in_cache",
+    "statistics_of_previous_table",
+    "off_by_one_slices",
+)
+
+
+def _case(subject: Subject) -> Case:
+    return Case(subject=subject, episodes=())
+
+
+@pytest.mark.parametrize("kind", list(TaskKind))
+@pytest.mark.parametrize("path", list(AttentionPath))
+def test_the_audit_passes_on_a_clean_subject_in_half_precision_too(kind: TaskKind, path: AttentionPath) -> None:
+    """5.G: the form of a verdict; sets do not depend on the precision."""
+    for is_half in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_half, cache_enabled=False):
+            result = certificate(_case(Subject(network=rerandomised_network(kind), path=path)))
+        assert result.passed, result.message
+        assert result.figures["operations"] > 1000 and result.figures["operations_mixed"] == 0
+
+
+@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name in _FLOWS for kind in MUTANTS[name].kinds])
+def test_a_mutant_of_the_data_flow_is_caught_at_its_stage(name: str, kind: TaskKind) -> None:
+    """5.E, 5.F: masks, statistics, labels and slices; the first stage with a forbidden source is named."""
+    result = certificate(_case(mutated(name, Subject(network=rerandomised_network(kind)))))
+    assert not result.passed
+    assert result.stage == MUTANTS[name].stage, result.message
+    assert "depends on" in result.message
+
+
+@pytest.mark.parametrize(
+    ("make", "stage", "kind"),
+    [
+        (empty_rows_borrow_from_queries, Stage.ROW, TaskKind.CLASSIFICATION),
+        (dormant_query_adapter, Stage.HEAD, TaskKind.REGRESSION),
+    ],
+)
+def test_a_leak_without_an_effect_is_caught_by_the_certificate_alone(
+    make: Callable[[Subject], Subject], stage: Stage, kind: TaskKind
+) -> None:
+    """An audit beyond the seeds must catch what no other does: here no value moves on any specimen."""
+    case = Case.of(make(Subject(network=rerandomised_network(kind))))
+    others = [judge(name, case) for name in AUDITS if name != "certificate"]
+    assert {result.name: result.message for result in others if not result.passed} == {}
+    result = certificate(case)
+    assert not result.passed and result.stage == stage, result.message
+
+
+@pytest.mark.parametrize("kind", list(TaskKind))
+def test_the_leak_without_an_effect_is_one(kind: TaskKind) -> None:
+    """A query row without a value answers otherwise when the other queries differ; in the clean network it does not."""
+    clean = Subject(network=rerandomised_network(kind))
+    episode = specimens(kind)[0]
+    query = episode.evidence().x_query.copy()
+    query[0] = np.nan
+    for subject, leaks in ((clean, False), (empty_rows_borrow_from_queries(clean), True)):
+        found = []
+        for others in (query[1:], query[1:] + 1):
+            table = with_queries(episode, np.concatenate([query[:1], others]), answers=episode.answers())
+            found.append(subject.fresh().run([table]).readout[0, 0])
+        assert bool((found[0] != found[1]).any()) == leaks
+
+
+@pytest.mark.parametrize("kind", list(TaskKind))
+def test_a_nan_comes_out_where_it_is_wired_to_and_nowhere_else(kind: TaskKind) -> None:
+    """5.5: the fast path lets a query row reach its own prediction, and a context row all of its table."""
+    subject = Subject(network=rerandomised_network(kind))
+    found = nan_certificate(subject, certificate_episodes(subject)[0])
+    assert found.query.tolist() == np.eye(3, dtype=bool).tolist()
+    assert found.context.all() and found.context.shape == (5, 3)
+    assert found.problem is None
+
+
+def test_a_nan_passes_through_a_gate_of_zero() -> None:
+    """5.C: an adapter between queries that adds exactly 0 is seen, and so are queries that are keys."""
+    subject = Subject(network=rerandomised_network(TaskKind.CLASSIFICATION))
+    for leaky in (dormant_query_adapter(subject), mutated("all_rows_are_keys", subject)):
+        found = nan_certificate(leaky, certificate_episodes(subject)[0])
+        assert found.query.all() and "reaches prediction" in (found.problem or "")
+
+
+def test_a_network_that_does_not_read_its_context_is_called_blind() -> None:
+    """A certificate that could not fail would be worthless: what must be there is looked for."""
+    subject = Subject(network=rerandomised_network(TaskKind.REGRESSION))
+    network = subject.fresh().network
+    network.icl.forward = lambda context, labels, query, *masks, **others: (context, torch.zeros_like(query))
+    result = certificate(_case(dataclasses.replace(subject, network=network)))
+    assert not result.passed and "does not depend on" in result.message and "blind" in result.message
+
+
+def test_more_rows_than_bits_are_refused() -> None:
+    """A set has 62 sources at most."""
+    subject = Subject(network=rerandomised_network(TaskKind.CLASSIFICATION))
+    with pytest.raises(ValueError, match="62 bits"):
+        certify(subject, specimens(TaskKind.CLASSIFICATION) * 3)

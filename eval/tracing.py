@@ -263,14 +263,16 @@ _FIELD_AXES: dict[str, Mapping[int, Axis]] = {
     "label_mask": {1: Axis.CONTEXT},
     "log_p": {1: Axis.QUERY},
     "log_mass": {1: Axis.QUERY},
+    "value": {1: Axis.QUERY},
+    "values": {1: Axis.QUERY},
 }
 
 
 def read_fields(value: Any, *, stage: Stage, name: str, only: frozenset[str] | None = None) -> Iterator[Reading]:
-    """Readings of the fields of a dataclass; numbers become tensors, None is left out."""
+    """Readings of the fields of a dataclass; numbers become tensors, what is neither is left out."""
     for field in dataclasses.fields(value):
         item = getattr(value, field.name)
-        if item is None or (only is not None and field.name not in only):
+        if not isinstance(item, Tensor | int | float) or (only is not None and field.name not in only):
             continue
         tensor = item.detach().clone() if isinstance(item, Tensor) else torch.tensor(item)
         yield Reading(stage=stage, name=f"{name}.{field.name}", value=tensor, axes=_FIELD_AXES.get(field.name, {}))

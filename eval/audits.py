@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 
+from eval.ablation_audit import context_ablation
 from eval.case import AuditResult, Case
 from eval.label_audits import history, leakage, unknown_label
 from eval.loader_audit import loader
+from eval.path_audit import paths
 from eval.query_audits import context_order, padding, query_permutation, query_set
 from eval.structure_audits import mask_graph, probabilities, slices
 from eval.subject import Subject, subject_record
@@ -35,6 +37,8 @@ AUDITS: dict[str, Callable[[Case], AuditResult]] = {
     "unknown_label": unknown_label,
     "history": history,
     "probabilities": probabilities,
+    "context_ablation": context_ablation,
+    "paths": paths,
 }
 """Every audit by name, in the order in which they are shown."""
 

@@ -8,7 +8,7 @@ import dataclasses
 import difflib
 from collections.abc import Callable
 
-from eval import mutant_labels, mutant_masks, mutant_stages
+from eval import mutant_heads, mutant_labels, mutant_masks, mutant_stages
 from eval.subject import Subject
 from eval.tracing import Stage
 from priors.task import TaskKind
@@ -98,6 +98,13 @@ _ALL = (
     Mutant(make=mutant_stages.unknown_label_as_class, audit="unknown_label", stage=Stage.INJECTION),
     Mutant(make=mutant_stages.off_by_one_slices, audit="slices", stage=Stage.SLICES),
     Mutant(make=mutant_stages.p_as_logits, audit="probabilities", stage=Stage.HEAD, kinds=_CLASSES),
+    Mutant(make=mutant_heads.one_hot_too_narrow, audit="probabilities", stage=Stage.HEAD, kinds=_CLASSES),
+    Mutant(make=mutant_heads.softmax_over_classes, audit="probabilities", stage=Stage.HEAD, kinds=_CLASSES),
+    Mutant(make=mutant_heads.borders_differ_at_prediction, audit="probabilities", stage=Stage.HEAD, kinds=_NUMBERS),
+    Mutant(make=mutant_heads.columns_keep_hidden_labels, audit="context_ablation", stage=Stage.COLUMN, kinds=_CLASSES),
+    Mutant(make=mutant_heads.head_keeps_hidden_labels, audit="context_ablation", stage=Stage.HEAD, kinds=_CLASSES),
+    Mutant(make=mutant_heads.scale_keeps_hidden_labels, audit="context_ablation", stage=Stage.HEAD, kinds=_NUMBERS),
+    Mutant(make=mutant_heads.memory_of_another_table, audit="paths", stage=Stage.BLOCKS),
 )
 
 MUTANTS: dict[str, Mutant] = {mutant.name: mutant for mutant in _ALL}

@@ -92,6 +92,12 @@ def relabelled(episode: Episode, variant: int) -> Episode:
     return with_labels(episode, rows=slice(episode.num_context, None), labels=changed)
 
 
+def relabelled_by(episode: Episode, slots: np.ndarray) -> Episode:
+    """The same classes under other ids: class k becomes slots[k], in context and queries."""
+    y = slots[episode.task.y.astype(int)].astype(np.float32)
+    return dataclasses.replace(episode, task=dataclasses.replace(episode.task, y=y))
+
+
 def with_labels(episode: Episode, *, rows: slice, labels: np.ndarray) -> Episode:
     """The same records with other labels in `rows`."""
     y = episode.task.y.copy()

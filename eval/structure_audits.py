@@ -9,8 +9,10 @@ from eval.specimens import with_context_labels_changed, with_labels, with_querie
 from eval.subject import Run, Subject
 from eval.tracing import AttentionCall, Stage, largest_gap
 from model.attention import merge_heads
+from model.bucket_borders import bucket_borders
 from model.class_distribution import LogForm
 from model.icl_transformer import AttentionPath
+from model.regression_heads import RegressionHeadKind
 from priors.task import Episode, TaskKind
 
 _AGREEMENT = 1e-5
@@ -166,9 +168,7 @@ def probabilities(case: Case) -> AuditResult:
     tables = list(case.episodes)
     run = subject.run(tables)
     if subject.kind is TaskKind.REGRESSION:
-        total = run.trace.find("prediction.log_mass").double().exp().sum(-1)
-        figures = {"bucket_sum_off": float((total - 1).abs().max())}
-        return _sum_verdict(case, name, figures=figures, limit=1e-4)
+        return _sum_verdict(case, name, figures=_bucket_figures(subject, run), limit=1e-4)
     shown, weights = _head_reading(subject, run)
     config = subject.network.config.classification
     predicted = run.trace.find("prediction.log_p").double().exp()
@@ -188,6 +188,21 @@ def probabilities(case: Case) -> AuditResult:
     }
     moved = config.mixing if config.log_form is LogForm.MIXED else num_classes * (config.clip + 3e-5)
     return _sum_verdict(case, name, figures=figures, limit=moved + 1e-4)
+
+
+def _bucket_figures(subject: Subject, run: Run) -> dict[str, float]:
+    """Bucket masses sum to 1, and the borders are the configuration's, in training and at prediction (6.9, 6.G)."""
+    config = subject.network.config.regression
+    if config.kind is not RegressionHeadKind.BAR:
+        return {}
+    total = run.trace.find("prediction.log_mass").double().exp().sum(-1)
+    figures = {"bucket_sum_off": float((total - 1).abs().max())}
+    recorded, judged = bucket_borders(config.buckets), subject.fresh().network
+    for mode in (judged.train, judged.eval):
+        with torch.no_grad():
+            borders = mode()(run.inputs).borders.double()
+        figures[f"borders_{mode.__name__}_unlike_config"] = largest_gap(borders, recorded)
+    return figures
 
 
 def _head_reading(subject: Subject, run: Run) -> tuple[Tensor, Tensor | None]:

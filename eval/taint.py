@@ -75,6 +75,11 @@ class TaintTracker(TorchDispatchMode):
         self._shadows: dict[int, _Shadow] = {}
         self._escapes = _Escapes(self)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here, and importing the compiler takes seconds."""
+        return False
+
     def __enter__(self) -> Self:
         """Starts to follow."""
         super().__enter__()

@@ -1,4 +1,4 @@
-"""What the report draws of one episode: the mask that reached attention, its weights, read weights, a predicted curve.
+"""What the report draws of one episode: mask, attention weights, influence, read weights, a predicted curve.
 
 The content of `views.json`. Read weights are rows that a prediction mechanism reads, neither causal neighbours nor a
 conclusion about mechanism. Shapes: N context rows, M query rows, T = N + M, K classes.
@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eval.subject import Run, Subject
+from eval.influence import influence_map
+from eval.subject import Run, Subject, zero_tensors
 from model.icl_transformer import AttentionPath
 from model.network import Network
 from model.regression_heads import PointPrediction
@@ -19,6 +20,7 @@ from priors.task import ColumnKind, Episode, Task, TaskKind
 CURVE_LEVELS = (0.05, 0.5, 0.95)
 _GRID = 121
 _DIGITS = 6
+_PROBES = 2
 
 
 def sample_episode(kind: TaskKind, *, num_context: int = 32, num_query: int = 16, seed: int = 0) -> Episode:
@@ -60,9 +62,10 @@ def views(network: Network, episode: Episode) -> dict[str, Any]:
 
     Returns:
         JSON values: num_context, num_query, mask [T][T] (1 = visible), weights [T][T] (first block, mean over heads),
-        context_labels [N]; in classification read_weights [N] of the first query, query_label, probabilities [K]; in
-        regression context_x [N], curve_x, curve_quantiles by level (a head that predicts points has none), and
-        curve_truth: the query targets, interpolated between query rows.
+        influence [T][T] (see `influence`) and how many tensors were drawn anew for it, context_labels [N]; in
+        classification read_weights [N] of the first query, query_label, probabilities [K]; in regression context_x
+        [N], curve_x, curve_quantiles by level (a head that predicts points has none), and curve_truth: the query
+        targets, interpolated between query rows.
 
     Raises:
         ValueError: for a regression episode with more than one feature.
@@ -74,6 +77,8 @@ def views(network: Network, episode: Episode) -> dict[str, Any]:
         "num_query": len(evidence.x_query),
         "mask": _sequence(run.trace.attention[0].visible()[0], run).int().tolist(),
         "weights": _rounded(first_block_weights(subject, run)),
+        "influence": influence(network, episode),
+        "influence_redrawn": len(zero_tensors(network)),
         "context_labels": _rounded(torch.from_numpy(evidence.y_context)),
     }
     if evidence.kind is TaskKind.CLASSIFICATION:
@@ -111,6 +116,12 @@ def first_block_weights(subject: Subject, run: Run) -> Tensor:
 def _sequence(square: Tensor, run: Run) -> Tensor:
     """The part [T, T] of a square over all rows that belongs to context and query rows."""
     return square[run.trace.num_thinking :, run.trace.num_thinking :]
+
+
+def influence(network: Network, episode: Episode) -> list[list[float]]:
+    """Sizes [T][T] of the ICL stage's Jacobian blocks (`eval.influence`) to 4 significant digits: 0 stays exactly 0."""
+    sizes = influence_map(network, episode, num_probes=_PROBES)
+    return [[float(f"{size:.4g}") for size in row] for row in sizes]
 
 
 def _curve(subject: Subject, episode: Episode) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 from eval.small_network import rerandomised_network
 from eval.specimens import specimens
 from eval.subject import Subject
-from eval.views import CURVE_LEVELS, sample_episode, views
+from eval.views import CURVE_LEVELS, influence, sample_episode, views
 from priors.task import TaskKind
 
 
@@ -28,6 +28,17 @@ def test_the_views_of_a_classification_episode() -> None:
     assert found["query_label"] == episode.answers()[0]
     expected = Subject(network=network).fresh().run([episode]).outcomes[0].prediction[0]
     assert np.allclose(found["probabilities"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", list(TaskKind))
+def test_the_influence_is_exactly_zero_where_the_mask_is_and_not_elsewhere(kind: TaskKind) -> None:
+    """5.5, 5.D: rows keep themselves besides; nothing small is rounded to 0."""
+    episode = sample_episode(kind, num_context=9, num_query=4)
+    found = json.loads(json.dumps(views(rerandomised_network(kind), episode)))
+    sizes, allowed = np.array(found["influence"]), (np.array(found["mask"]) == 1) | np.eye(13, dtype=bool)
+    assert ((sizes > 0) == allowed).all() and found["influence_redrawn"] == 0
+    other = influence(rerandomised_network(kind, seed=1), episode)
+    assert ((np.array(other) > 0) == allowed).all() and other != found["influence"]
 
 
 def test_the_views_of_a_regression_episode() -> None:

@@ -60,7 +60,7 @@ def _validation(curves: Mapping[str, Curve]) -> dict[str, dict[str, Curve]]:
 
 
 def mask_pictures(views: Mapping[str, Any], *, kind: str) -> list[Picture]:
-    """The mask that reached attention, and the weights that it let through."""
+    """The mask that reached attention, the weights that it let through, and the influence that was measured."""
     if "mask" not in views or "num_context" not in views:
         return []
     mask, cut = np.asarray(views["mask"], float), int(views["num_context"])
@@ -68,6 +68,9 @@ def mask_pictures(views: Mapping[str, Any], *, kind: str) -> list[Picture]:
     if "weights" in views:
         weights = np.asarray(views["weights"], float)
         out.append(readings.weights_picture(weights, mask, num_context=cut, name=f"{kind}-weights"))
+    if "influence" in views:
+        sizes, found = np.asarray(views["influence"], float), {"num_redrawn": int(views.get("influence_redrawn", 0))}
+        out.append(readings.influence_picture(sizes, mask, num_context=cut, name=f"{kind}-influence", **found))
     return out
 
 

@@ -29,6 +29,15 @@ def test_classification_views_give_the_reading_and_regression_views_the_band() -
     assert names == ["r-band"]
 
 
+def test_the_mask_stands_beside_its_weights_and_the_measured_influence() -> None:
+    """5.6: each where views.json holds it."""
+    views = classification_views(np.random.default_rng(0))
+    names = [picture.name for picture in exhibits.mask_pictures(views, kind="c")]
+    assert names == ["c-mask", "c-weights", "c-influence"]
+    del views["influence"]
+    assert [picture.name for picture in exhibits.mask_pictures(views, kind="c")] == names[:2]
+
+
 def test_a_measured_growth_is_drawn() -> None:
     """1.6: where views.json holds seconds over rows."""
     rows, seconds = [64, 128, 256], [0.1, 0.2, 0.5]

@@ -53,6 +53,39 @@ def weights_picture(weights: np.ndarray, mask: np.ndarray, *, num_context: int, 
     return drawing.picture(figure, name=name, caption=caption, alt=alt)
 
 
+@drawing.styled
+def influence_picture(
+    sizes: np.ndarray, mask: np.ndarray, *, num_context: int, name: str, num_redrawn: int = 0
+) -> Picture:
+    """How far each row that leaves the ICL stage moves with each that enters it [T, T]; exact zeros stay empty.
+
+    `num_redrawn` weight tensors were all zero, as in an untrained network, and drawn anew before the measurement.
+    """
+    values, visible = np.asarray(sizes, float), np.asarray(mask) != 0
+    figure, axes = drawing.canvas(width=3.7, height=4.35)
+    positive = values[values > 0]
+    low, high = (float(positive.min()), float(positive.max())) if positive.size else (1.0, 1.0)
+    scale = colormaps["viridis"].copy()
+    _heat_map(axes, np.ma.masked_equal(values, 0.0), num_context=num_context, total=len(values), scale=scale)
+    axes.images[0].set_norm(colors.LogNorm(vmin=low, vmax=high if high > low else 2 * low))
+    bar = figure.colorbar(axes.images[0], ax=axes, location="bottom", shrink=0.7, pad=0.02, aspect=30)
+    bar.set_label("size of the Jacobian's block, log scale")
+    bar.outline.set_visible(False)
+    axes.set_title("Influence, measured")
+    own = np.eye(len(values), dtype=bool)
+    forbidden, allowed = values[~visible & ~own], values[visible | own]
+    leak, dead = (float(forbidden.max()) if forbidden.size else 0.0), int((allowed == 0).sum())
+    verdict = "exactly zero" if leak == 0 else f"up to {leak:.3g}, which is a leak"
+    caption = (
+        f"Empty cells are exactly 0. The {forbidden.size} forbidden blocks: {verdict}. The {allowed.size} allowed "
+    )
+    caption += f"ones (visible keys, and each row itself): from {allowed.min():.3g} to {allowed.max():.3g}."
+    caption += f" Allowed, yet 0: {dead}." if dead else ""
+    caption += f" {num_redrawn} weight tensors were all zero and were drawn anew first." if num_redrawn else ""
+    alt = f"Jacobian blocks of {len(values)} rows: forbidden {verdict}; allowed {allowed.min():.3g} to {high:.3g}."
+    return drawing.picture(figure, name=name, caption=caption, alt=alt)
+
+
 def forbidden_weight(weights: np.ndarray, mask: np.ndarray) -> float:
     """The largest weight [T, T] at a key that the mask [T, T] forbids; 0 where all are visible."""
     hidden = np.asarray(weights, float)[np.asarray(mask) == 0]

@@ -23,6 +23,9 @@ def _texts(picture: Picture) -> list[str]:
 CASES: dict[str, Callable[[float], Picture]] = {
     "mask": lambda x: readings.mask_picture(np.where(np.eye(5), x > 2, _mask(3, 2)), num_context=3, name="n"),
     "weights": lambda x: readings.weights_picture(_mask(3, 2) * x * np.eye(5), _mask(3, 2), num_context=3, name="n"),
+    "influence": lambda x: readings.influence_picture(
+        _mask(3, 2) * np.linspace(1, x, 5), _mask(3, 2), num_context=3, name="n"
+    ),
     "read weights": lambda x: readings.read_weights_picture(
         np.array([x, 1, 1]) / (x + 2), np.array([0, 1, 1]), answer=0, name="n"
     ),
@@ -66,6 +69,27 @@ def test_a_weight_on_a_forbidden_key_is_named_a_leak() -> None:
     weights[0, 4] = 1e-9
     assert readings.forbidden_weight(weights, mask) == 1e-9
     assert "1e-09, which is a leak" in readings.weights_picture(weights, mask, num_context=3, name="n").caption
+
+
+def test_the_influence_tells_exact_zeros_from_measured_sizes() -> None:
+    """5.5, 5.D: forbidden blocks are exactly 0 in the caption, or a leak, however small; a dead allowed one is told."""
+    mask = _mask(3, 2)
+    sizes = 0.5 * mask + np.eye(5)
+    fine = readings.influence_picture(sizes, mask, num_context=3, name="n")
+    assert "The 8 forbidden blocks: exactly zero. The 17 allowed ones" in fine.caption
+    assert "from 0.5 to 1.5" in fine.caption and "yet 0" not in fine.caption and "anew" not in fine.caption
+    redrawn = readings.influence_picture(sizes, mask, num_context=3, name="n", num_redrawn=7)
+    assert "7 weight tensors were all zero and were drawn anew" in redrawn.caption
+    leaking, dead = sizes.copy(), sizes.copy()
+    leaking[4, 3], dead[4, 0] = 1e-12, 0.0
+    assert "up to 1e-12, which is a leak" in readings.influence_picture(leaking, mask, num_context=3, name="n").caption
+    assert "Allowed, yet 0: 1." in readings.influence_picture(dead, mask, num_context=3, name="n").caption
+
+
+def test_an_influence_without_any_size_is_drawn() -> None:
+    """Of a network that reads nothing at all, or the same everywhere, there is a picture too."""
+    for sizes in (np.zeros((4, 4)), np.ones((4, 4))):
+        assert "<svg" in readings.influence_picture(sizes, _mask(2, 2), num_context=2, name="n").svg
 
 
 def test_read_weights_are_grouped_by_label_and_their_sums_are_written() -> None:

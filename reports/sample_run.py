@@ -132,11 +132,13 @@ def _mask_views(generator: np.random.Generator, *, num_context: int, num_query: 
     mask[:, :num_context] = 1
     weights = generator.exponential(size=(total, total)) * mask
     weights /= weights.sum(axis=1, keepdims=True)
+    influence = 10 ** generator.uniform(-3, 0, size=(total, total)) * mask + np.eye(total)
     return {
         "num_context": num_context,
         "num_query": num_query,
         "mask": mask.tolist(),
         "weights": weights.tolist(),
+        "influence": influence.tolist(),
     }
 
 

@@ -150,7 +150,8 @@ def stage_table(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Of each stage: `cosine`, the mean over steps of the cosine between the two tasks' batch gradients, and
     `half_cosine`, the same between two halves of one task's batch, both with block-bootstrap intervals;
     `expected_cosine`, Σ g_c·g_r / √(Σ a_c·b_c · Σ a_r·b_r) with the halves a, b: an estimate of the cosine between
-    expected gradients (it can leave [-1, 1] by chance), None where a sum of products is not positive;
+    expected gradients (it can leave [-1, 1] by chance; the halves share rows and features, so what their shape alone
+    does to a gradient counts as length and makes it too small), None where a sum of products is not positive;
     `negative_share`, the share of steps with a cosine below 0; and `gradient_norm`, the mean length of each task's
     gradient.
     """

@@ -79,7 +79,7 @@ def test_every_arm_makes_as_many_steps(arms: Arms, records: list[dict[str, Any]]
 
 
 def test_arms_start_at_the_single_task_weights_and_leave_them_as_they_are(
-    arms: Arms, singles: dict[LabelKind, Network]
+    arms: Arms, singles: dict[LabelKind, Network], records: list[dict[str, Any]]
 ) -> None:
     """1.7: started from single-task weights: before the first step the predictions are those of the single network."""
     fresh = _singles()
@@ -89,6 +89,10 @@ def test_arms_start_at_the_single_task_weights_and_leave_them_as_they_are(
     batches = _batches()[_C]
     assert np.array_equal(task_losses(arms.start.network(_C), batches), task_losses(singles[_C], batches))
     assert arms.alone[_C] is arms.single[_C] and arms.alone[_R] is not arms.single[_R]
+    first = {record["arm"]: record for record in records if record["step"] == 1}
+    begun = first["joint"]["train/regression/loss"]
+    assert first["alone/regression"]["train/loss"] == pytest.approx(begun, rel=0.005)
+    assert first["single/regression"]["train/loss"] != pytest.approx(begun, rel=0.005)
 
 
 def test_the_backbone_of_either_task_can_be_the_start(singles: dict[LabelKind, Network]) -> None:
@@ -119,6 +123,7 @@ def _record(step: int, generator: np.random.Generator, *, truth: float) -> dict[
     means = np.zeros((2, width))
     means[0, 0], means[1, 0], means[1, 1] = 1, truth, np.sqrt(1 - truth**2)
     halves = means[:, None] + generator.normal(size=(2, 2, width)) * 0.2
+    halves[1] *= 3  # lengths do not matter
     left, right = halves.mean(1)
     found = {"step": step, "dot/s": left @ right}
     found["cosine/s"] = found["dot/s"] / np.linalg.norm(left) / np.linalg.norm(right)

@@ -70,6 +70,8 @@ def influence_picture(
     axes.images[0].set_norm(colors.LogNorm(vmin=low, vmax=high if high > low else 2 * low))
     bar = figure.colorbar(axes.images[0], ax=axes, location="bottom", shrink=0.7, pad=0.02, aspect=30)
     bar.set_label("size of the Jacobian's block, log scale")
+    bar.minorticks_off()
+    bar.formatter = ticker.FuncFormatter(lambda size, _: f"{size:g}")
     bar.outline.set_visible(False)
     axes.set_title("Influence, measured")
     own = np.eye(len(values), dtype=bool)

@@ -1,6 +1,8 @@
 """Tests of the picture of gradient cosines."""
 
+import dataclasses
 import re
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,17 @@ def _picture(first: float) -> Picture:
 def test_the_picture_is_drawn_from_its_numbers() -> None:
     assert _picture(-0.5).svg == _picture(-0.5).svg
     assert _picture(-0.5).svg != _picture(0.5).svg
+
+
+def test_every_part_of_a_stage_is_drawn() -> None:
+    """Values that alternate have running means of 0 over two steps, so that only their mean over all is left."""
+
+    def drawn(**change: Any) -> str:
+        stage = StageCosines(label="cells", values=[1, -1] * 5 + [1], low=-0.5, high=0.5, same_task=(0.3, 0.4))
+        return cosine_picture([dataclasses.replace(stage, **change)], name="n").svg.split("<metadata")[-1]
+
+    changes = [{}, {"values": [2, -2] * 5 + [2]}, {"low": -0.4}, {"same_task": (0.2, 0.4)}, {"same_task": (0.3, 0.2)}]
+    assert len({drawn(**change) for change in changes}) == len(changes)
 
 
 def test_every_stage_is_named_and_its_mean_can_be_read_aloud() -> None:

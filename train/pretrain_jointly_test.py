@@ -81,7 +81,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> _Session:
     folder = tmp_path_factory.mktemp("joint")
     _write_runs(folder)
     run, here = str(folder / "run"), ["--root", str(folder / "root")]
-    elsewhere = ["--root", str(folder / "elsewhere")]
+    elsewhere, diverging = (["--root", str(folder / name)] for name in ("untouched", "diverging"))
     commands = {
         "whole": [run, *here, "--name", "both", *_SMALL],
         "again": [run, *here, "--name", "both", *_SMALL],
@@ -92,7 +92,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> _Session:
         "weight": [run, *elsewhere, "--weights.regression", "0"],
         "name": [run, *elsewhere, "--name", "a/b"],
         "flag": [run, *elsewhere, "--num-step", "2"],
-        "diverged": [run, *elsewhere, *_SMALL, "--num-steps", "40", "--optimizer.matrix-lr", "1e38"],
+        "diverged": [run, *diverging, *_SMALL, "--num-steps", "40", "--optimizer.matrix-lr", "1e38"],
     }
     command = [sys.executable, "-c", _DRIVER, json.dumps(list(commands.values()))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -158,6 +158,6 @@ def test_wrong_input_is_one_line_and_an_exit_code(session: _Session, case: str, 
 
 
 def test_what_fails_leaves_nothing_half_written(session: _Session) -> None:
-    elsewhere = session.folder / "elsewhere"
-    assert {path.name for path in elsewhere.iterdir()} == {"shards"}  # of the training that diverged
+    assert not (session.folder / "untouched").exists()
+    assert {path.name for path in (session.folder / "diverging").iterdir()} == {"shards"}
     assert not [path for path in (session.folder / "root").iterdir() if path.name.startswith(".")]

@@ -2,6 +2,7 @@
 
     bazel run //eval:audit -- CHECKPOINT [--path reference] [--json FILE] [--mutant NAME]
     bazel run //eval:audit -- --list-mutants
+    bazel run //eval:audit -- --peer tabicl
 
 CHECKPOINT is a step folder, or a run folder (the best checkpoint of each kind). The exit status is 0 only if every
 audit passes. With `--mutant` the network is broken on purpose first: the audits must then fail.
@@ -18,6 +19,7 @@ import tyro
 from eval.audits import audit_subject
 from eval.checkpoints import find_checkpoints
 from eval.mutants import MUTANTS, known_mutant, mutated
+from eval.peer_launch import PeerName, audit_peer
 from eval.subject import Subject, rerandomise, weights_digest, zero_tensors
 from model.checkpoint import Checkpoint
 from model.icl_transformer import AttentionPath
@@ -42,6 +44,8 @@ class AuditFlags:
     """Break the network in this way first: the audits must fail."""
     list_mutants: bool = False
     """Show every mutant and leave."""
+    peer: PeerName | None = None
+    """Audit this package of other people from outside instead; its packages are installed on the first use."""
     json: pathlib.Path | None = None
     """Write the verdict here: audit.json of one checkpoint, or an object with one per kind."""
 
@@ -51,6 +55,8 @@ def _main(argv: list[str]) -> int:
     if flags.list_mutants:
         console.print(_mutant_table())
         return 0
+    if flags.peer is not None:
+        return audit_peer(flags.peer, json=flags.json)
     if flags.checkpoint is None:
         raise Failure(ExitCode.BAD_FLAG, f"CHECKPOINT is missing: {_PROGRAM} -- RUN_OR_STEP_FOLDER")
     if flags.json is not None:

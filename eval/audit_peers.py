@@ -3,8 +3,8 @@
     bazel run //eval:audit -- --peer tabicl [--json FILE]
     bazel run //eval:audit_peers -- tabicl [--json FILE] [--seed 1]
 
-Networks are small and their weights random, since none can be had offline: findings are about wiring and preprocessing. The
-exit status is 0 only if every variant passes every audit that has a verdict.
+Networks are small and their weights random, since none can be had offline: findings are about wiring and preprocessing.
+The exit status is 0 only if every variant passes every audit that has a verdict.
 """
 
 import dataclasses

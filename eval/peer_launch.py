@@ -1,6 +1,6 @@
 """`//eval:audit -- --peer NAME`: hands over to `//eval:audit_peers`, whose packages Bazel installs on its first run.
 
-The packages of other people are not in the environment of `//eval:audit`, so that nobody needs them to audit a checkpoint.
+The packages of other people are not in the environment of `//eval:audit`: nobody needs them to audit a checkpoint.
 """
 
 import enum

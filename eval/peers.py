@@ -1,8 +1,9 @@
 """Other people's in-context learners behind one interface: `predict(x_context, y_context, x_query)`.
 
-No weights can be had offline, so networks are built small, drawn at random by their own code, and every tensor that their
-code starts at zero is drawn anew: a network of zeros ignores its own mask. Findings are about wiring and preprocessing,
-not about trained weights. `evoforest-tab` has no weights to train; what runs is what users run.
+No weights can be had offline, so networks are built small and drawn at random by their own code; every tensor that it
+starts at zero is drawn anew, and matrices are enlarged, since a network of zeros, or of flat attention, ignores its own
+mask. Findings are about wiring and preprocessing, not about trained weights. `evoforest-tab` has no weights to train;
+what runs is what users run.
 
 Targets that depend on this module have `peers = True`: they see the packages of requirements-peers.lock.
 """

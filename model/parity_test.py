@@ -1,7 +1,7 @@
 """With weights copied from `tabpfn==9.2.0`, our modules give its numbers: retrieval, QASSMax, ICL attention, bars.
 
-Their modules start with zeros in places (output projections, the last layer of the scaling's modulation), where anything
-agrees with anything: every tensor of zeros is drawn anew before it is copied, and outputs are checked to be no zeros.
+Their modules start with zeros in places (output projections, the last layer of the scaling's modulation), and zeros
+agree with anything: every tensor is drawn anew before it is copied, and outputs are checked not to be zeros.
 The target has `peers = True`: `tools/bazelw test //model:parity_test`.
 """
 

@@ -10,6 +10,7 @@ _MODULE = pathlib.Path("MODULE.bazel").read_text()
 _WORKSPACE = pathlib.Path("WORKSPACE").read_text()
 _REPOSITORIES = pathlib.Path("tools/build_defs/repositories.bzl").read_text()
 _PY_RULES = pathlib.Path("tools/build_defs/py_rules.bzl").read_text()
+_PYTHON_ENV = pathlib.Path("tools/build_defs/python_env.bzl").read_text()
 _DEFS = pathlib.Path("tools/build_defs/defs.bzl").read_text()
 
 
@@ -27,8 +28,9 @@ def _assigned(text: str) -> set[str]:
 
 def test_both_files_declare_the_same_repositories() -> None:
     (used,) = build_files.calls(_MODULE, "use_repo")
-    made = {call["name"] for rule in ("py_rules", "python_env") for call in build_files.calls(_REPOSITORIES, rule)}
-    assert {value for key, value in used.items() if key != "0"} == made == {"py_rules", "pypi"}
+    rules = ("extra_packages", "py_rules", "python_env")
+    made = {call["name"] for rule in rules for call in build_files.calls(_REPOSITORIES, rule)}
+    assert {value for key, value in used.items() if key != "0"} == made == {"peers", "py_rules", "pypi"}
     assert build_files.calls(_WORKSPACE, "declare_repositories") == [{"py_rules_source": "built_in"}]
     extension = pathlib.Path("tools/build_defs/extensions.bzl").read_text()
     assert build_files.calls(extension, "declare_repositories") == [{"py_rules_source": "rules_python"}]
@@ -72,3 +74,12 @@ def test_options_are_known_to_every_release() -> None:
     lines = [line.split("#")[0].split() for line in pathlib.Path(".bazelrc").read_text().splitlines()]
     options = {words[1].split("=")[0] for words in lines if words and words[0] != "try-import"}
     assert options == known
+
+
+def test_a_target_with_peers_is_manual_and_imports_their_path_first() -> None:
+    """`//...` must neither build nor fetch them."""
+    assert _DEFS.count('["manual"] if peers else []') == 3
+    assert _DEFS.count("_generated_main(name, (_PEERS_MAIN if peers else []) + [") == 2
+    module = _value(_PYTHON_ENV, "_EXTRA_BUILD").partition('srcs = ["')[2].partition(".py")[0]
+    assert f'_PEERS_MAIN = ["import {module}"]' in _DEFS
+    assert f'ctx.file("{module}.py", _EXTRA_PATH' in _PYTHON_ENV

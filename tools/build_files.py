@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 LIBRARY, PROGRAM, TEST = "py_library", "py_program", "pytest_test"
 PYTHON_RULES = frozenset({LIBRARY, PROGRAM, TEST})
+_READ = ("name", "srcs", "deps", "size", "peers")
 _UNREAD = frozenset({"load", "package_sources", "exports_files", "filegroup", "package_group", "test_suite"})
 
 
@@ -22,6 +23,7 @@ class Target:
         deps: full labels, such as `//tools:files` and `@pypi//:numpy`.
         written_deps: the labels as they stand in the file.
         size: a test's size, '' where none is given.
+        peers: whether it says `peers = True`.
         line: where it stands in the BUILD file.
     """
 
@@ -32,6 +34,7 @@ class Target:
     deps: frozenset[str] = frozenset()
     written_deps: tuple[str, ...] = ()
     size: str = ""
+    peers: bool = False
     line: int = 0
 
     @property
@@ -109,9 +112,9 @@ def _value(node: ast.expr) -> object:
 def _target(call: ast.Call, *, package: str) -> Target:
     given: dict[str, ast.expr] = {keyword.arg or "": keyword.value for keyword in call.keywords}
     try:
-        literal = {name: ast.literal_eval(given[name]) for name in ("name", "srcs", "deps", "size") if name in given}
+        literal = {name: ast.literal_eval(given[name]) for name in _READ if name in given}
     except ValueError as error:
-        raise ValueError(f"{package}/BUILD.bazel:{call.lineno}: name, srcs, deps and size must be literal") from error
+        raise ValueError(f"{package}/BUILD.bazel:{call.lineno}: {', '.join(_READ)} must be literal") from error
     deps = literal.get("deps", [])
     return Target(
         package=package,
@@ -121,5 +124,6 @@ def _target(call: ast.Call, *, package: str) -> Target:
         deps=frozenset(full_label(label, package=package) for label in deps),
         written_deps=tuple(deps),
         size=literal.get("size", ""),
+        peers=literal.get("peers", False),
         line=call.lineno,
     )

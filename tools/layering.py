@@ -40,6 +40,9 @@ _FREE_OF = {
 }
 # Third-party package -> the only modules outside tests that import it.
 _CONFINED = {"mlflow": {"tools/tracking.py"}, "ray": {"train/workers.py"}}
+# Module to package of requirements-peers.lock: targets that reach one say `peers = True`, libraries of eval alone may.
+PEERS = {"evoforest_tab": "evoforest-tab", "tabicl": "tabicl", "tabpfn": "tabpfn"}
+_PEERS_READER = "eval"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,7 @@ def violations(repository: Repository, *, distributions: Mapping[str, Collection
     yield from _edges(repository)
     yield from _reached(repository)
     yield from _confined(repository)
+    yield from _peers(repository)
 
 
 def closure(label: str, deps: Mapping[str, frozenset[str]]) -> dict[str, str]:
@@ -132,6 +136,8 @@ def _undeclared(repository: Repository, distributions: Mapping[str, Collection[s
         wanted = {owners[module].label for module in imports.first_party(names, modules=owners) if module not in own}
         for top in imports.third_party(names, first={package.split("/")[0] for package in PACKAGES}):
             labels = {f"@pypi//:{requirements.label_name(name)}" for name in distributions.get(top, ())}
+            if top in PEERS:
+                labels = {f"@peers//:{requirements.label_name(PEERS[top])}"}
             if not labels:
                 yield f"{target.label} imports {top}, which the locks do not bring"
             wanted |= labels & target.deps or labels
@@ -195,3 +201,16 @@ def _confined(repository: Repository) -> Iterator[str]:
         for name, allowed in _CONFINED.items():
             if name in tops and path not in allowed and not path.endswith("_test.py"):
                 yield f"{path} imports {name}: only {', '.join(sorted(allowed))} may"
+
+
+def _peers(repository: Repository) -> Iterator[str]:
+    """`peers = True` stands where @peers is reached and nowhere else: `//...` must not fetch it."""
+    deps = {target.label: target.deps for target in repository.targets}
+    for target in repository.targets:
+        reached = any(label.startswith("@peers//") for label in closure(target.label, deps))
+        if reached and not target.peers:
+            yield f"{target.label} reaches @peers: it must say peers = True"
+        if target.peers and not reached:
+            yield f"{target.label} says peers = True and reaches none of @peers"
+        if reached and target.rule == build_files.LIBRARY and target.package != _PEERS_READER:
+            yield f"{target.label} reaches @peers: only tests and libraries of {_PEERS_READER} may"

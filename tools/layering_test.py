@@ -33,9 +33,7 @@ def _repository(**changes: str) -> Repository:
     }
     builds |= {name: text for name, text in changes.items() if "__" not in name}
     sources |= {name: text for name, text in changes.items() if "__" in name}
-    targets = [
-        target for package, text in builds.items() for target in build_files.read_targets(text, package=package)
-    ]
+    targets = [target for package, text in builds.items() for target in build_files.read_targets(text, package=package)]
     files = {name.replace("__", "/") + ".py": text for name, text in sources.items()}
     return Repository(targets=tuple(targets), sources=files)
 
@@ -110,6 +108,28 @@ def test_the_small_repository_has_no_violation() -> None:
         ),
         ({"train__loop": "import ray\nimport model.net"}, "train/loop.py imports ray: only train/workers.py may"),
         ({"tools__files": "def f():\n    import mlflow"}, "tools/files.py imports mlflow: only tools/tracking.py may"),
+        (
+            {
+                "train": "py_library(name='loop', srcs=['loop.py'], deps=['//model:net', '@peers//:tabicl'])",
+                "train__loop": "import tabicl\nfrom model import net",
+            },
+            "//train:loop reaches @peers: it must say peers = True",
+        ),
+        (
+            {
+                "train": "py_library(name='loop', srcs=['loop.py'], deps=['//model:net'], peers=True)",
+            },
+            "//train:loop says peers = True and reaches none of @peers",
+        ),
+        (
+            {
+                "model": "py_library(name='net', srcs=['net.py'], deps=['//tools:files', '@peers//:tabpfn'],"
+                "peers=True)",
+                "model__net": "import tabpfn\nfrom tools import files",
+            },
+            "//model:net reaches @peers: only tests and libraries of eval may",
+        ),
+        ({"tools__files": "import tabpfn"}, "//tools:files imports @peers//:tabpfn without declaring it"),
     ],
 )
 def test_each_kind_of_violation_is_found(changes: dict[str, str], violation: str) -> None:
@@ -127,3 +147,13 @@ def test_a_test_may_list_the_file_of_a_program_and_run_it() -> None:
     }
     assert _violations(**changes) == []
     assert _violations(**changes, priors__task="import numpy, priors.generate") != []
+
+
+def test_a_test_and_a_library_of_eval_may_read_peers() -> None:
+    changes = {
+        "eval": "py_library(name='peers', srcs=['peers.py'], deps=['@peers//:evoforest_tab'], peers=True)\n"
+        "pytest_test(name='peers_test', srcs=['peers_test.py'], deps=[':peers'], peers=True)",
+        "eval__peers": "import evoforest_tab",
+        "eval__peers_test": "from eval import peers",
+    }
+    assert _violations(**changes) == []

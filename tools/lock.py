@@ -1,9 +1,10 @@
-"""Makes both locks from requirements.in: `tools/bazelw run //tools:lock`.
+"""Makes the locks from requirements.in and requirements-peers.in: `tools/bazelw run //tools:lock`.
 
 For each supported Python (which must be on PATH, or be named with --interpreters) pip resolves the requirements
 without downloading them. `requirements-cuda.lock` holds torch's default Linux wheel and its CUDA packages;
 `requirements.lock` holds torch's CPU wheel instead, as far as pip finds one here; hashes of CPU wheels that the old
-lock knew are kept while torch's version stays the same.
+lock knew are kept while torch's version stays the same. `requirements-peers.lock` holds what other people's packages
+need beyond these.
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ class LockConfig:
 
 
 def main() -> None:
-    """Writes requirements.lock and requirements-cuda.lock in the workspace."""
+    """Writes the three locks in the workspace."""
     run_program(_main)
 
 
@@ -38,17 +39,29 @@ def _main(argv: list[str]) -> None:
     asked = (root / "requirements.in").read_text()
     # `===` compares as text, so that a local build such as 2.13.0+cpu does not match.
     default_build = re.sub(r"^torch==(?!=)", "torch===", asked, flags=re.MULTILINE)
-    reports: list[dict[str, Any]] = []
-    for interpreter in config.interpreters:
-        pins = requirements.resolved(reports)
-        reports.append(_resolve(interpreter, default_build, pinned=pins))
-    cuda = requirements.resolved(reports)
+    cuda = _resolved(config.interpreters, default_build, base={})
     hashes = _cpu_hashes(config.interpreters, cuda["torch"].version, old=root / "requirements.lock")
     cpu = requirements.cpu_variant(cuda, torch_hashes=hashes)
     note = "Made from requirements.in by `tools/bazelw run //tools:lock`: torch's {} wheel."
     for name, content, build in (("requirements-cuda.lock", cuda, "CUDA"), ("requirements.lock", cpu, "CPU")):
         files.write_bytes(root / name, requirements.write_lock(content, note=note.format(build)).encode())
         print(f"{name}: {len(content)} packages, {len(content['torch'].hashes)} wheels of torch")
+    asked = (root / "requirements-peers.in").read_text()
+    peers = requirements.beyond(_resolved(config.interpreters, asked, base=cuda), cuda)
+    note = "Made from requirements-peers.in by `tools/bazelw run //tools:lock`: what it adds to requirements.lock."
+    files.write_bytes(root / "requirements-peers.lock", requirements.write_lock(peers, note=note).encode())
+    print(f"requirements-peers.lock: {len(peers)} packages")
+
+
+def _resolved(
+    interpreters: tuple[str, ...], asked: str, *, base: dict[str, requirements.Pin]
+) -> dict[str, requirements.Pin]:
+    """What `asked` means for every Python, agreeing with the lock `base`."""
+    reports: list[dict[str, Any]] = []
+    for interpreter in interpreters:
+        pinned = base | requirements.resolved(reports)
+        reports.append(_resolve(interpreter, asked, pinned=pinned))
+    return requirements.resolved(reports)
 
 
 def _resolve(interpreter: str, asked: str, *, pinned: dict[str, requirements.Pin]) -> dict[str, Any]:
@@ -63,7 +76,7 @@ def _resolve(interpreter: str, asked: str, *, pinned: dict[str, requirements.Pin
             subprocess.run(command, check=True, cwd=folder)
         except (OSError, subprocess.CalledProcessError) as error:
             mend = "put every supported Python on PATH, or name them with --interpreters"
-            message = f"{interpreter} cannot resolve requirements.in ({error}): {mend}"
+            message = f"{interpreter} cannot resolve what is asked for ({error}): {mend}"
             raise Failure(ExitCode.NOT_FOUND, message) from error
         return json.loads((folder / "report.json").read_text())
 

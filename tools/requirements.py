@@ -79,3 +79,16 @@ def cpu_variant(pins: Mapping[str, Pin], *, torch_hashes: frozenset[str]) -> dic
     """The same lock for torch's CPU wheel, which needs none of the CUDA packages."""
     kept = {name: pin for name, pin in pins.items() if not _CUDA_ONLY.fullmatch(name)}
     return {**kept, "torch": dataclasses.replace(kept["torch"], hashes=torch_hashes)}
+
+
+def beyond(pins: Mapping[str, Pin], base: Mapping[str, Pin]) -> dict[str, Pin]:
+    """What a resolution adds to the lock `base` that it was constrained by.
+
+    Raises:
+        ValueError: it has another version of something that `base` pins.
+    """
+    for name in sorted(set(pins) & set(base)):
+        found, known = pins[name].version.partition("+")[0], base[name].version
+        if found != known:
+            raise ValueError(f"{name} is {found}, and {known} in the lock that it adds to")
+    return {name: pin for name, pin in pins.items() if name not in base}

@@ -8,11 +8,12 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from tools import requirements
+from tools import layering, requirements
 from tools.requirements import Pin
 
 _ASKED = pathlib.Path("requirements.in").read_text()
 _LOCKS = ("requirements.lock", "requirements-cuda.lock")
+_PEERS_LOCK = "requirements-peers.lock"
 _FLOORS = {"ray": "2.59", "mlflow": "3.11", "torch": "2.6"}
 
 
@@ -42,13 +43,13 @@ def test_the_lock_is_what_requirements_asks_for(name: str) -> None:
             assert asked.specifier.contains(lock[requirements.normal_name(asked.name)].version), line
 
 
-@pytest.mark.parametrize("name", _LOCKS)
+@pytest.mark.parametrize("name", [*_LOCKS, _PEERS_LOCK])
 def test_every_line_of_a_lock_is_an_exact_version_with_hashes(name: str) -> None:
     """S3: --require-hashes."""
     pin = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+( --hash=sha256:[0-9a-f]{64})+")
     lines = [line for line in pathlib.Path(name).read_text().splitlines() if not line.startswith("#")]
     assert [line for line in lines if not pin.fullmatch(line)] == []
-    assert len(lines) == len(_lock(name)) > 100
+    assert len(lines) == len(_lock(name)) > (5 if name == _PEERS_LOCK else 100)
 
 
 @pytest.mark.parametrize("name", _LOCKS)
@@ -90,6 +91,25 @@ def test_both_locks_agree_but_for_the_build_of_torch() -> None:
     assert cpu["torch"].version == cuda["torch"].version
     assert not cpu["torch"].hashes & cuda["torch"].hashes
     assert {name.split("-")[0] for name in set(cuda) - set(cpu)} == {"cuda", "nvidia", "triton"}
+
+
+def test_the_lock_of_peers_adds_to_both_others_and_changes_nothing() -> None:
+    peers = _lock(_PEERS_LOCK)
+    for name in _LOCKS:
+        assert set(peers) & set(_lock(name)) == set()
+    asked = requirements.wanted(pathlib.Path("requirements-peers.in").read_text())
+    assert asked == {name: f"=={peers[name].version}" for name in asked}
+    assert set(layering.PEERS.values()) == set(asked)
+
+
+def test_what_a_resolution_adds_is_what_the_lock_does_not_have() -> None:
+    def pins(**versions: str) -> dict[str, Pin]:
+        return {name: Pin(name=name, version=version, hashes=frozenset("x")) for name, version in versions.items()}
+
+    base = pins(numpy="2", torch="2.13.0")
+    assert requirements.beyond(pins(numpy="2", torch="2.13.0+cpu", tqdm="4"), base) == pins(tqdm="4")
+    with pytest.raises(ValueError, match="numpy is 1, and 2 in the lock that it adds to"):
+        requirements.beyond(pins(numpy="1"), base)
 
 
 def test_requirements_are_read_by_normal_name() -> None:

@@ -28,6 +28,9 @@
 //tools:layering_test compares. A package's `__init__.py` (committed, empty) is added to every target by these macros:
 never list it. Targets are written out by hand, without globs or loops.
 
+A target that needs other people's in-context learners, itself or through its deps, says `peers = True`: it is `manual`,
+so that `//...` neither builds nor fetches them, and finds the packages of requirements-peers.lock (`@peers//:tabicl`).
+
 A program is not a target that others can depend on. A test of a program lists the program's file in its own `srcs`
 beside the test file, with the program's deps in its own `deps`, and runs it as
 `[sys.executable, "-c", "from priors.generate import main; main()", ...]`.
@@ -37,6 +40,11 @@ load("@py_rules//:defs.bzl", "py_binary", "py_test", _py_library = "py_library")
 
 # Names the lock's sha256: with it among the inputs, a changed lock runs tests anew.
 _ENVIRONMENT = ["@pypi//:environment"]
+
+# What a target with `peers = True` has besides.
+_PEERS_ENVIRONMENT = ["@peers//:environment"]
+_PEERS_DEPS = ["@peers//:path"]
+_PEERS_MAIN = ["import extra_packages_path"]
 
 def _with_init(srcs):
     """Adds the package's `__init__.py`, so that first-party packages are never namespace packages."""
@@ -54,7 +62,7 @@ def _generated_main(name, text, testonly = False):
     )
     return main
 
-def py_library(name, srcs, deps = [], data = [], visibility = None, testonly = False):
+def py_library(name, srcs, deps = [], data = [], visibility = None, testonly = False, peers = False):
     """A module.
 
     Args:
@@ -64,6 +72,7 @@ def py_library(name, srcs, deps = [], data = [], visibility = None, testonly = F
         data: files that it reads.
         visibility: its readers in other packages.
         testonly: whether only tests may depend on it.
+        peers: whether it needs @peers.
     """
     _py_library(
         name = name,
@@ -71,10 +80,11 @@ def py_library(name, srcs, deps = [], data = [], visibility = None, testonly = F
         data = data,
         deps = deps,
         testonly = testonly,
+        tags = ["manual"] if peers else [],
         visibility = visibility or ["//visibility:private"],
     )
 
-def py_program(name, srcs, deps = [], data = [], args = []):
+def py_program(name, srcs, deps = [], data = [], args = [], peers = False):
     """A program: calls `main()` of the module PACKAGE.NAME; nothing can depend on it.
 
     Args:
@@ -83,8 +93,9 @@ def py_program(name, srcs, deps = [], data = [], args = []):
         deps: what it imports.
         data: files that it reads.
         args: arguments put before the user's.
+        peers: whether it needs @peers.
     """
-    main = _generated_main(name, [
+    main = _generated_main(name, (_PEERS_MAIN if peers else []) + [
         "from %s.%s import main" % (native.package_name().replace("/", "."), name),
         "if __name__ == \"__main__\":",
         "    main()",
@@ -93,11 +104,12 @@ def py_program(name, srcs, deps = [], data = [], args = []):
         name = name,
         srcs = _with_init(srcs) + [main],
         args = args,
-        data = data + _ENVIRONMENT,
+        data = data + _ENVIRONMENT + (_PEERS_ENVIRONMENT if peers else []),
         legacy_create_init = 0,
         main = main,
+        tags = ["manual"] if peers else [],
         visibility = ["//visibility:private"],
-        deps = deps,
+        deps = deps + (_PEERS_DEPS if peers else []),
     )
 
 def pytest_test(
@@ -110,6 +122,7 @@ def pytest_test(
         shard_count = None,
         tags = [],
         env = None,
+        peers = False,
         flaky = False):
     """A pytest file. It fails when a test fails, and when the file holds no test, sharded or not.
 
@@ -123,12 +136,13 @@ def pytest_test(
         shard_count: into how many processes its tests are split.
         tags: `exclusive` runs it alone.
         env: environment variables.
+        peers: whether it needs @peers.
         flaky: never; kept for the error below.
     """
     if flaky:
         fail("%s: a flaky test is a broken test" % name)
     test_file = native.package_name() + "/" + name + ".py"
-    main = _generated_main(name, [
+    main = _generated_main(name, (_PEERS_MAIN if peers else []) + [
         "from tools.build_defs.pytest_main import main",
         "if __name__ == \"__main__\":",
         "    main(\"%s\")" % test_file,
@@ -138,14 +152,14 @@ def pytest_test(
         size = size,
         timeout = timeout,
         srcs = _with_init(srcs) + [main],
-        data = data + _ENVIRONMENT + ["//:pyproject.toml"],
+        data = data + _ENVIRONMENT + (_PEERS_ENVIRONMENT if peers else []) + ["//:pyproject.toml"],
         env = env,
         legacy_create_init = 0,
         main = main,
         shard_count = shard_count,
-        tags = tags,
+        tags = tags + (["manual"] if peers else []),
         visibility = ["//visibility:private"],
-        deps = deps + ["//tools/build_defs:pytest_main"],
+        deps = deps + ["//tools/build_defs:pytest_main"] + (_PEERS_DEPS if peers else []),
     )
 
 def package_sources(name = "sources"):

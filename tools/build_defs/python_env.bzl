@@ -6,6 +6,8 @@ depend on `@pypi//:environment`, a small file that names the lock's sha256, so t
 Environment variables:
     VERITAB_PYTHON: the Python to use; else the first of python3.11, python3.12, python3 that is supported.
     VERITAB_TORCH: `cpu` or `cuda`; else `cuda` where an NVIDIA driver is loaded, or where pip finds no CPU wheel.
+
+And @peers: packages of a second lock in a folder beside that environment, for the targets with `peers = True` alone.
 """
 
 _SUPPORTED = ["3.11", "3.12"]
@@ -36,6 +38,27 @@ toolchain(
 )
 
 [py_library(name = name) for name in {names}]
+"""
+
+# `path` is imported by the generated mains of targets with `peers = True`, before anything else.
+_EXTRA_BUILD = """load("@py_rules//:defs.bzl", "py_library")
+
+package(default_visibility = ["//visibility:public"])
+
+exports_files(["environment"])
+
+py_library(
+    name = "path",
+    srcs = ["extra_packages_path.py"],
+    imports = ["."],
+)
+
+[py_library(name = name) for name in {names}]
+"""
+
+_EXTRA_PATH = """import sys
+
+sys.path.append("{folder}")  # last: nothing of @pypi is shadowed
 """
 
 def _find_python(ctx):
@@ -92,6 +115,13 @@ def _choose_variant(ctx, python, cpu_pins):
     print("%s; installing the CUDA build (3 GB)" % missing)  # buildifier: disable=print
     return "cuda"
 
+def _sha256(ctx, python, lock):
+    program = "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest())"
+    return ctx.execute([python, "-c", program, ctx.path(lock)]).stdout.strip()
+
+def _target_names(pins):
+    return sorted([name.lower().replace("-", "_").replace(".", "_") for name in pins])
+
 def _python_env_impl(ctx):
     base, version = _find_python(ctx)
     ctx.report_progress("Creating a virtual environment")
@@ -109,10 +139,8 @@ def _python_env_impl(ctx):
         result = ctx.execute([python, "-c", "import torch"])
         if result.return_code != 0:
             fail("torch (%s build) does not import: try VERITAB_TORCH=cpu or cuda\n%s" % (variant, result.stderr))
-    digest = ctx.execute([python, "-c", "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest())", ctx.path(lock)])
-    ctx.file("environment", "python %s\ntorch %s\nlock %s\n" % (version, variant, digest.stdout.strip()))
-    names = sorted([name.lower().replace("-", "_").replace(".", "_") for name in pins])
-    ctx.file("BUILD.bazel", _BUILD.format(python = python, names = names))
+    ctx.file("environment", "python %s\ntorch %s\nlock %s\n" % (version, variant, _sha256(ctx, python, lock)))
+    ctx.file("BUILD.bazel", _BUILD.format(python = python, names = _target_names(pins)))
 
 python_env = repository_rule(
     implementation = _python_env_impl,
@@ -121,4 +149,28 @@ python_env = repository_rule(
         "cuda_lock": attr.label(mandatory = True, allow_single_file = True),
     },
     environ = ["VERITAB_PYTHON", "VERITAB_TORCH"],
+)
+
+def _extra_packages_impl(ctx):
+    base = ctx.path(ctx.attr.base)
+    python = base.dirname.get_child("venv").get_child("bin").get_child("python")
+    lock, folder = ctx.attr.lock, ctx.path("packages")
+    pins = _pins(ctx.read(lock))
+    ctx.report_progress("Installing %d packages" % len(pins))
+    words = ["install", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--target", folder, "-r", ctx.path(lock)]
+    _pip(ctx, python, words, "%s could not be installed" % lock)
+    ctx.file("environment", "%slock %s\n" % (ctx.read(base), _sha256(ctx, python, lock)))
+    ctx.file("extra_packages_path.py", _EXTRA_PATH.format(folder = folder))
+    ctx.file("BUILD.bazel", _EXTRA_BUILD.format(names = _target_names(pins)))
+
+extra_packages = repository_rule(
+    implementation = _extra_packages_impl,
+    attrs = {
+        "base": attr.label(
+            mandatory = True,
+            allow_single_file = True,
+            doc = "The `environment` file of the python_env whose Python runs the packages.",
+        ),
+        "lock": attr.label(mandatory = True, allow_single_file = True),
+    },
 )

@@ -46,7 +46,7 @@ class _LabelledInjection(LabelInjection):
         self, context_rows: Tensor, context_labels: Tensor, query_rows: Tensor, label_mask: Tensor | None = None
     ) -> Tensor:
         z = super().forward(context_rows, context_labels, query_rows, label_mask)
-        if self.query_labels is None:
+        if self.query_labels is None or not query_rows.shape[1]:
             return z
         z[:, context_rows.shape[1] :] += self.encoder(self.query_labels.to(z.dtype)) - self.unknown_label
         return z
@@ -97,7 +97,7 @@ class _SelfRetrieval(Network):
     """The head looks the query's own row up, label included."""
 
     def label_memory(self, inputs: NetworkInputs, hidden: Hidden) -> LabelMemory:
-        if not isinstance(inputs, LeakyInputs):
+        if not isinstance(inputs, LeakyInputs) or not hidden.query.shape[1]:
             return super().label_memory(inputs, hidden)
         masks = [
             torch.ones(hidden.shape[:2], dtype=torch.bool) if mask is None else mask

@@ -11,32 +11,39 @@ from model.network import CellConfig, Network, NetworkConfig
 from priors.task import TaskKind, collate
 
 
-def small_network(kind: TaskKind, *, seed: int = 0) -> Network:
-    """About 45 thousand parameters at initialisation, in evaluation mode."""
-    config = NetworkConfig(
+def small_config(kind: TaskKind) -> NetworkConfig:
+    """About 45 thousand parameters."""
+    return NetworkConfig(
         kind=LabelKind(kind.value),
         cell=CellConfig(width=16, num_rounds=2, num_heads=2, num_inducing=4, num_tokens=2),
         icl=ICLConfig(width=32, num_blocks=2, num_heads=2),
     )
+
+
+def small_network(kind: TaskKind, *, config: NetworkConfig | None = None, seed: int = 0) -> Network:
+    """A network at initialisation, in evaluation mode; of `small_config` where no other is given."""
+    config = config or small_config(kind)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # style: layers initialise themselves from the global generator, restored after this
         return Network(config).eval()
 
 
-def rerandomised_network(kind: TaskKind, *, seed: int = 0) -> Network:
+def rerandomised_network(kind: TaskKind, *, config: NetworkConfig | None = None, seed: int = 0) -> Network:
     """The same with its zero tensors re-drawn, so that every part of it matters."""
-    return rerandomise(small_network(kind, seed=seed), seed=seed)
+    return rerandomise(small_network(kind, config=config, seed=seed), seed=seed)
 
 
-def trained_network(kind: TaskKind, *, num_steps: int = 150, seed: int = 0) -> tuple[Network, list[float]]:
+def trained_network(
+    kind: TaskKind, *, config: NetworkConfig | None = None, num_steps: int = 150, seed: int = 0
+) -> tuple[Network, list[float]]:
     """The same trained on random blobs or smooth functions, and its loss at every step."""
-    network = small_network(kind, seed=seed).train()
+    network = small_network(kind, config=config, seed=seed).train()
     optimizer = torch.optim.AdamW(network.parameters(), lr=4e-3, weight_decay=0.0)
     shape, losses = Shape(num_context=40, num_query=16, num_features=5), []
     for step in range(num_steps):
         first = (seed * num_steps + step) * 8 + 1000
         batch = collate([specimen(kind, shape, seed=first + index) for index in range(8)])
-        loss = network(network_inputs(batch)).nll(torch.from_numpy(batch.y_query)).mean()
+        loss = network(network_inputs(batch)).losses(torch.from_numpy(batch.y_query)).mean()
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)

@@ -25,9 +25,9 @@ METRIC = "regret"
 class RegretConfig:
     """On how many tasks regret is measured, and which."""
 
-    num_tasks: int = 24
+    num_tasks: int = 32
     """Tasks of each family; the same ones at every context size and for every model."""
-    num_queries: int = 64
+    num_queries: int = 32
     """Query rows of a task: the same ones at every context size."""
     context_sizes: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
     """N: the first N context rows of a task."""

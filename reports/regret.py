@@ -18,6 +18,8 @@ from reports.standings import OURS, Scores, label_of
 METRIC = "regret"
 YARDSTICK = "linear"
 _RESAMPLES = 2000
+_LINEAR_BELOW = 0.1  # nats; above it the axis is logarithmic
+_TICKS = (-1.0, -0.3, -0.1, -0.05, 0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _LABELS = {
     "linear_gaussian": "linear regression",
     "gaussian_process": "Gaussian process",
@@ -111,15 +113,29 @@ def _picture(ours: Mapping[str, Sequence[Point]], rivals: Mapping[str, Sequence[
         axes.plot([p.num_context for p in rival], [p.mean for p in rival], "--", color=colour, linewidth=1.0, alpha=0.7)
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
+    low, high = _limits(ours, rivals)
+    axes.set_ylim(low, high)
+    axes.set_yticks([tick for tick in _TICKS if low <= tick <= high], [f"{t:g}" for t in _TICKS if low <= t <= high])
     axes.minorticks_off()
     axes.legend()
     drawing.label(axes, title="Regret to the Bayes predictor", x="context rows N", y="nats per query row")
     tasks = max(point.num_tasks for points in ours.values() for point in points)
-    caption = f"Mean over {tasks} tasks a family; bars: 95 % bootstrap intervals over tasks."
+    caption = (
+        f"Mean over {tasks} tasks a family; bars: 95 % bootstrap intervals over tasks. Axis: logarithmic above 0.1."
+    )
     if any(rivals.values()):
         caption += f" Dashed, in the family's colour: {label_of(YARDSTICK)} baseline."
     alt = "; ".join(_told(_LABELS.get(family, family), points) for family, points in ours.items())
     return drawing.picture(figure, name=name, caption=caption, alt=f"Regret of {label_of(OURS)} in nats: {alt}.")
+
+
+def _limits(ours: Mapping[str, Sequence[Point]], rivals: Mapping[str, Sequence[Point]]) -> tuple[float, float]:
+    """Of the axis: all intervals of ours and all means, and a little room."""
+    points = [point for part in (*ours.values(), *rivals.values()) for point in part]
+    own = [value for part in ours.values() for point in part for value in (point.low, point.high)]
+    values = [value for value in (*own, *(point.mean for point in points)) if math.isfinite(value)]
+    return min([0.0, *values]) - 0.15 * _LINEAR_BELOW, max([_LINEAR_BELOW, *values]) * 1.2
 
 
 def _told(label: str, points: Sequence[Point]) -> str:
@@ -146,28 +162,26 @@ def sentences(regrets: Regrets, *, config: Any) -> list[str]:
 
 
 def _membership(regrets: Regrets, *, config: Any) -> str:
-    weights = prior_weights(config)
-    if weights is None:
+    prior = training_prior(config) or {}
+    weights = {key.removesuffix("_weight"): value for key, value in prior.items() if key.endswith("_weight")}
+    if not weights:
         return "Whether these families were in the training prior is not recorded."
     parts = []
     for is_in, words in ((True, "in the training prior"), (False, "not in the training prior")):
-        names = [_LABELS.get(name, name) for name in regrets if (weights.get(name, 0.0) > 0) is is_in]
+        names = [_LABELS.get(name, name) for name in regrets if (weights.get(name, 0) > 0) is is_in]
         if names:
             parts.append(f"{' and '.join(names)}: {words}")
-    return f"{'; '.join(parts)}."
+    rows = (prior.get("min_rows"), prior.get("max_rows"))
+    sizes = f" Its tables had {rows[0]} to {rows[1]} rows, context and query together." if all(rows) else ""
+    return f"{'; '.join(parts)}.{sizes}"
 
 
-def prior_weights(config: Any) -> dict[str, float] | None:
-    """Weight of each family of the training prior, from its fields `<family>_weight`; None if there are none."""
+def training_prior(config: Any) -> Mapping[str, Any] | None:
+    """The prior's part of config.json: the first object that has fields `<family>_weight`; None if there is none."""
     if isinstance(config, Mapping):
-        prior = config.get("prior")
-        if isinstance(prior, Mapping):
-            named = {key.removesuffix("_weight"): value for key, value in prior.items() if key.endswith("_weight")}
-            if named:
-                return {name: float(value) for name, value in named.items() if isinstance(value, (int, float))}
-        nested = config.values()
-    elif isinstance(config, list):
-        nested = config
+        if any(str(key).endswith("_weight") for key in config):
+            return config
+        nested = list(config.values())
     else:
-        return None
-    return next((found for node in nested if (found := prior_weights(node)) is not None), None)
+        nested = config if isinstance(config, list) else []
+    return next((found for node in nested if (found := training_prior(node)) is not None), None)

@@ -87,10 +87,19 @@ def test_without_regrets_there_is_neither_figure_nor_text() -> None:
 def test_the_words_say_what_audits_prove_and_what_regret_does_not() -> None:
     """5.I: legality and skill are told apart, and the training prior is read from the run's configuration."""
     found = regret.split(_scores())[1]
-    prior = {"structural_weight": 0.5, "gaussian_process_weight": 0.0, "linear_gaussian_weight": 0.2}
+    prior = {
+        "min_rows": 64,
+        "max_rows": 256,
+        "structural_weight": 0.5,
+        "gaussian_process_weight": 0.0,
+        "linear_gaussian_weight": 0.2,
+    }
     legality, bound, membership = regret.sentences(found, config={"config": {"data": {"shards": {"prior": prior}}}})
     assert "legality only" in legality and "upper bound" in bound and "not a conclusion" in bound
-    assert membership == "linear regression: in the training prior; Gaussian process: not in the training prior."
+    assert membership == (
+        "linear regression: in the training prior; Gaussian process: not in the training prior. "
+        "Its tables had 64 to 256 rows, context and query together."
+    )
     assert (
         regret.sentences(found, config=None)[2] == "Whether these families were in the training prior is not recorded."
     )

@@ -36,13 +36,13 @@ def _main(argv: list[str]) -> int:
         paths.writable_folder(paths.user_path(flags.json).parent, flag="--json")
     mutants, clean = matrix.mutant_names(), clean_names()
     rows: list[matrix.Row] = []
-    with progress.meter("challenge", total=len(mutants) + len(clean), unit="subjects") as advance:
+    with progress.meter("challenge", total=len(mutants) + len(clean), unit="subjects") as report:
         for kind, name in mutants:
             rows.append(matrix.mutant_row(kind, name))
-            advance(1, name)
+            report(len(rows), name)
         for name in clean:
             rows.append(matrix.clean_row(name))
-            advance(1, name)
+            report(len(rows), name)
     console = rich.console.Console()
     console = console if console.is_terminal else rich.console.Console(width=200)
     console.print(_table(rows))

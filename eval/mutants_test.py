@@ -1,10 +1,9 @@
-"""Every mutant is caught, by the audit and at the stage that it should be."""
+"""Mutants are made beside the clean subject, and refused by name and kind."""
 
 import pytest
 import torch
 
-from eval.audits import judge, run_audits
-from eval.case import Case
+from eval.audits import run_audits
 from eval.mutants import MUTANTS, mutated
 from eval.small_network import rerandomised_network, small_network
 from eval.subject import Subject
@@ -12,25 +11,12 @@ from model.icl_transformer import AttentionPath
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 
-_PAIRS = [(name, kind) for name, mutant in MUTANTS.items() for kind in mutant.kinds]
-
-
-@pytest.mark.parametrize(("name", "kind"), _PAIRS)
-def test_each_mutant_is_caught_at_its_stage(name: str, kind: TaskKind) -> None:
-    """5.E, 5.F: the expected audit fails and names the first stage that moved."""
-    mutant = MUTANTS[name]
-    result = judge(mutant.audit, Case.of(mutated(name, Subject(network=rerandomised_network(kind)))))
-    assert not result.passed, result.message
-    assert result.stage == mutant.stage, result.message
-    assert result.message
-
 
 @pytest.mark.parametrize("kind", list(TaskKind))
-@pytest.mark.parametrize("path", [AttentionPath.REFERENCE, AttentionPath.FAST])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_no_audit_fails_on_a_clean_network(kind: TaskKind, path: AttentionPath, seed: int) -> None:
-    """5.G: a legal network passes on both paths, on several specimens."""
-    results = run_audits(Subject(network=rerandomised_network(kind, seed=seed), path=path), seed=10 * seed)
+def test_no_audit_fails_on_a_clean_network_of_the_reference_path(kind: TaskKind) -> None:
+    """5.G: also on other specimens; `matrix_test` holds the fast path, every head and every mutant."""
+    subject = Subject(network=rerandomised_network(kind, seed=1), path=AttentionPath.REFERENCE)
+    results = run_audits(subject, seed=10)
     assert {result.name: result.message for result in results if not result.passed} == {}
 
 

@@ -19,6 +19,7 @@ from eval import baselines
 from eval.bayes import NAME, bayes_predictor
 from eval.records import network_inputs
 from eval.scores import NLL_FLOOR
+from model.bar_distribution import BarDistribution
 from model.class_distribution import ClassLogProbabilities
 from model.network import Network
 from priors.exact import ExactConfig, ExactFamily
@@ -63,8 +64,8 @@ class NetworkDensity:
         if isinstance(prediction, ClassLogProbabilities):
             found = prediction.probabilities().double().cpu().numpy()
             return [log_shares(p[: len(e.answers())], e) for p, e in zip(found, episodes, strict=True)]
-        if not hasattr(prediction, "log_density"):
-            return None  # a point prediction
+        if not isinstance(prediction, BarDistribution):
+            return None  # a point, or quantiles without a density between them
         logs = prediction.log_density(torch.from_numpy(batch.y_query).to(device)).double().cpu().numpy()
         return [row[: len(episode.answers())] for row, episode in zip(logs, episodes, strict=True)]
 

@@ -4,12 +4,13 @@ import dataclasses
 
 import numpy as np
 import pytest
-import torch
 
 from eval import densities
 from eval.densities import BayesDensity, DensityModel, LinearDensity, MajorityDensity, NetworkDensity
 from model.label_injection import LabelKind
-from model.specimens import specimen_network
+from model.network import Network
+from model.regression_heads import RegressionHeadKind
+from model.specimens import specimen_config, specimen_network
 from priors.exact import ExactConfig, ExactFamily, sample_exact_group
 from priors.task import Episode, TaskKind
 
@@ -96,13 +97,8 @@ def test_a_query_label_changes_its_own_row_alone(kind: TaskKind) -> None:
         assert np.array_equal(before[1:], after[1:]) and before[0] != after[0]
 
 
-def test_a_point_prediction_has_no_density() -> None:
-    class Point(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.zeros(1))
-
-        def forward(self, inputs: object) -> torch.Tensor:
-            return self.weight
-
-    assert NetworkDensity(name="scalar", network=Point()).log_densities(_episodes(PROCESS)) is None
+@pytest.mark.parametrize("head", [RegressionHeadKind.SCALAR, RegressionHeadKind.QUANTILE])
+def test_points_and_quantiles_have_no_density(head: RegressionHeadKind) -> None:
+    config = specimen_config(LabelKind.REGRESSION)
+    network = Network(dataclasses.replace(config, regression=dataclasses.replace(config.regression, kind=head))).eval()
+    assert NetworkDensity(name="veritab", network=network).log_densities(_episodes(PROCESS)) is None

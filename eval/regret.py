@@ -46,7 +46,8 @@ def measure_regret(
     """Regret of networks and of two baselines (majority, linear) on every family of one kind, with a progress display.
 
     Args:
-        networks: by name, in evaluation mode, all of `kind`. One without a density (a scalar head) gets no row.
+        networks: by name, in evaluation mode, all of `kind`. One without a density (a scalar or quantile head)
+            gets no row.
         kind: of the networks.
         config: tasks.
         seed: of the tasks.

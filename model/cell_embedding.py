@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from model.attention import Norm, make_norm
+from tools.failure import BadInput, ExitCode
 
 NUMBER, ORDINAL, CATEGORY = 0, 1, 2  # values of NetworkInputs.column_kinds; negative: padding
+DEFAULT_OFFSETS = (0, 1, 3)  # no two columns meet twice, from seven columns on
 _VALUE_FREQUENCIES = (0.5, 1.0, 2.0, 4.0)
 _RANK_FREQUENCIES = (1.0, 2.0, 4.0, 8.0)
 _SOFT_CLIP = 5.0
@@ -119,18 +121,25 @@ def _midrank(value: Tensor, statistics: ContextStatistics) -> tuple[Tensor, Tens
 
 
 class CellEmbedding(nn.Module):
-    """Features of a column and of two neighbours (offsets 1 and 3, around the table) → cells [B, T, C, E].
+    """Features of a column and of its group → cells [B, T, C, E]: column j reads j + offset, around the table.
 
-    The neighbours let one cell carry an interaction and tell columns of equal distribution apart; predictions therefore
-    depend a little on column order, which training randomises and the estimator averages over.
+    The group lets one cell carry an interaction and tells columns of equal distribution apart; predictions therefore
+    depend a little on column order, which training randomises and the estimator averages over. With offsets (0,) a cell
+    reads its own column alone, and column order does not matter. In a table of few columns offsets meet: with one
+    column each of them is the column itself.
     """
 
-    OFFSETS = (0, 1, 3)
+    def __init__(self, width: int, *, norm: Norm, offsets: tuple[int, ...] = DEFAULT_OFFSETS) -> None:
+        """Makes cells of `width`.
 
-    def __init__(self, width: int, *, norm: Norm) -> None:
+        Raises:
+            BadInput (a ValueError): BAD_FLAG for offsets that lack 0, repeat themselves or are negative.
+        """
         super().__init__()
+        _check_offsets(offsets)
         self.width = width
-        self.projection = nn.Linear(NUM_FEATURES, len(self.OFFSETS) * width, bias=False)
+        self.offsets = tuple(offsets)
+        self.projection = nn.Linear(NUM_FEATURES, len(offsets) * width, bias=False)
         self.norm = make_norm(norm, width)
 
     def forward(self, features: Tensor, num_columns: Tensor | None) -> Tensor:
@@ -140,15 +149,27 @@ class CellEmbedding(nn.Module):
             features: what `CellFeatures` returns.
             num_columns: [B] real columns a table (padding stands at the end), or None when no table is padded.
         """
-        own, *others = self.projection(features).unflatten(-1, (len(self.OFFSETS), self.width)).unbind(-2)
-        cell = own
-        for offset, other in zip(self.OFFSETS[1:], others, strict=True):
-            cell = cell + _shift(other, offset, num_columns)
-        return self.norm(cell)
+        parts = self.projection(features).unflatten(-1, (len(self.offsets), self.width)).unbind(-2)
+        first, *others = (_shift(part, offset, num_columns) for part, offset in zip(parts, self.offsets, strict=True))
+        return self.norm(sum(others, start=first))
+
+
+def _check_offsets(offsets: tuple[int, ...]) -> None:
+    if 0 not in offsets:
+        problem, mend = "lacks 0", "add 0, the cell's own column"
+    elif min(offsets) < 0:
+        problem, mend = "has a negative offset", "count to the right, around the table"
+    elif len(set(offsets)) < len(offsets):
+        problem, mend = "names an offset twice", "name each once"
+    else:
+        return
+    raise BadInput(ExitCode.BAD_FLAG, f"cell.feature_offsets {tuple(offsets)} {problem}: {mend}")
 
 
 def _shift(cell: Tensor, offset: int, num_columns: Tensor | None) -> Tensor:
     """Column j takes what column (j + offset) mod C holds, with each table's own C."""
+    if offset == 0:
+        return cell
     if num_columns is None:
         return cell.roll(-offset, dims=2)
     columns = torch.arange(cell.shape[2], device=cell.device)

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from model import input_checks
-from model.cell_embedding import CellEmbedding, CellFeatures, ContextStatistics, context_statistics
+from model.cell_embedding import (
+    DEFAULT_OFFSETS,
+    CellEmbedding,
+    CellFeatures,
+    ContextStatistics,
+    context_statistics,
+)
 from model.class_distribution import ClassLogProbabilities
 from model.classification_head import (
     ClassificationHeadConfig,
@@ -32,6 +38,8 @@ class CellConfig:
 
     width: int = 32
     """E, width of a cell."""
+    feature_offsets: tuple[int, ...] = DEFAULT_OFFSETS
+    """Which columns to its right, around the table, a cell reads as its feature group; (0,) is its own alone."""
     num_rounds: int = 2
     """How often the column stage and the row stage alternate."""
     num_heads: int = 1
@@ -127,7 +135,7 @@ class Network(nn.Module):
         self.config = config
         cell, icl = config.cell, config.icl
         self.cell_features = CellFeatures()
-        self.cell_embedding = CellEmbedding(cell.width, norm=icl.norm)
+        self.cell_embedding = CellEmbedding(cell.width, norm=icl.norm, offsets=cell.feature_offsets)
         self.column_labels = None
         if cell.target_aware:
             self.column_labels = LabelEncoder(

@@ -80,11 +80,11 @@ def regression_scores(forecast: Forecast, answers: np.ndarray, *, scale: float =
             arbitrary scales: there it is the standard deviation of the context targets, so that tasks can be averaged.
 
     Returns:
-        `rmse` in units of `scale`; `r2` (NaN for a constant target). Of forecasts with quantiles besides: `crps` in units
-        of `scale`, 2 × the mean pinball loss over `TAUS` (Gneiting & Ranjan 2011, equation 17, as a sum over 99 levels);
-        `mae` in units of `scale`: the mean distance of the median; `coverage90`: the share of answers within
-        [q.05, q.95], both ends included; `width90` in units of `scale`: its mean width. `crossing_rate`: the mean,
-        where the forecast has one. A point forecast has no score of a distribution.
+        `rmse`, `crps`, `mae` and `width90` are in units of `scale`. `rmse` and `r2` (NaN for a constant target) are of
+        the mean. Where there are quantiles: `crps` is 2 × the mean pinball loss over `TAUS` (Gneiting & Ranjan 2011,
+        equation 17, as a sum over 99 levels); `mae` is of the median; `coverage90` is the share of answers within
+        [q.05, q.95], both ends included, and `width90` its mean width. Where there is a crossing rate: `crossing_rate`,
+        its mean. A point forecast has no score of a distribution.
 
     Raises:
         ValueError: shapes that do not fit, values that are not finite, a scale that is not positive.

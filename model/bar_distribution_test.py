@@ -81,7 +81,7 @@ def test_density_integrates_to_1_and_its_moments_are_mean_and_variance(config: B
 @settings(parent=_few, max_examples=8)
 @given(config=_coarse, seed=_seeds)
 def test_density_is_the_derivative_of_the_cdf(config: BucketConfig, seed: int) -> None:
-    """6.9: differences of the cdf over small intervals equal density times width, and those of the sf their negative."""
+    """6.9: differences of the cdf over small intervals equal density times width; those of the sf, their negative."""
     bars = _bars(config, seed)
     cuts = _on_axis_of_y(bars, _cuts(bars, tails=4.0))
     steps, falls = bars.cdf(cuts).diff(dim=-1), bars.sf(cuts).diff(dim=-1)
@@ -254,7 +254,7 @@ def test_half_of_an_outer_bucket_s_mass_lies_within_its_width() -> None:
 
 
 def test_targets_far_out_have_a_finite_loss() -> None:
-    """6.9: out-of-range policy: no target is refused; the NLL grows with the square of the distance, training's stops."""
+    """6.9: out-of-range policy: none is refused; the NLL grows with the squared distance, training's loss stops."""
     bars = _bars(BucketConfig(num_buckets=8), 0)
     far = (bars.location + bars.scale * 1e6).expand(3, 2)
     assert bars.nll(far).isfinite().all() and (bars.nll(far) > 1e9).all()

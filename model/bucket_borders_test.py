@@ -103,7 +103,7 @@ def test_the_knots_are_tabpfn3_s_and_scale_to_any_number_of_buckets() -> None:
 
 @pytest.mark.parametrize("num_buckets", [2, 7, 64, 500])
 def test_prior_quantiles_give_every_bucket_the_same_mass(num_buckets: int) -> None:
-    """6.9: of the prior's scaled targets, half-normal tails included: half of an outer bucket lies beyond its border."""
+    """6.9: of the prior's scaled targets, tails included: half of an outer bucket lies beyond its border."""
     smooth = torch.randn(50_000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     borders = bucket_borders(from_prior(BucketConfig(num_buckets=num_buckets), smooth))
     counts = torch.histogram(smooth, torch.cat([smooth.min()[None] - 1, borders[1:-1], smooth.max()[None] + 1])).hist

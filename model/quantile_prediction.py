@@ -59,10 +59,6 @@ class QuantilePrediction:
         """The same with ascending values (with `CrossingRepair.NONE`, unchanged)."""
         return dataclasses.replace(self, values=self._repaired_values(), repair=CrossingRepair.NONE)
 
-    def quantiles(self) -> Tensor:
-        """[B, M, S] the quantiles at `levels`, in units of y."""
-        return self._on_axis_of_y(self._repaired_values())
-
     def icdf(self, levels: Tensor) -> Tensor:
         """The quantiles y [B, M, P] at any levels p [P] in (0, 1).
 

@@ -120,7 +120,6 @@ def test_quantiles_at_the_levels_are_the_values_and_those_between_are_linear() -
     """6.10: the policy between levels."""
     prediction = _crossed(1)
     values = prediction.repaired().values * prediction.scale[..., None] + prediction.location[..., None]
-    assert distance(prediction.quantiles(), values) == 0
     assert distance(prediction.icdf(prediction.levels), values) < 1e-9
     between = 0.75 * prediction.levels[:-1] + 0.25 * prediction.levels[1:]
     wanted = 0.75 * values[..., :-1] + 0.25 * values[..., 1:]

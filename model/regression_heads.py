@@ -97,7 +97,7 @@ class RegressionHead(nn.Module):
 
 
 class BarHead(RegressionHead):
-    """Softmax over buckets (seed 6.9); its borders are saved with the weights and stay fp64 whatever the weights are."""
+    """Softmax over buckets (seed 6.9); its borders are saved with the weights and stay fp64 whatever those are."""
 
     def __init__(self, width: int, config: BucketConfig) -> None:
         super().__init__(width, config.num_buckets)

@@ -51,7 +51,7 @@ def _predict(head: RegressionHead) -> RegressionPrediction:
 
 @pytest.mark.parametrize("kind", list(RegressionHeadKind))
 def test_every_head_gives_its_own_type_of_prediction(kind: RegressionHeadKind) -> None:
-    """6.0: all have location, scale, a mean and losses; a point has no density and no quantiles, quantiles no density."""
+    """6.0: all have location, scale, a mean and losses; points have no density or quantiles, quantiles no density."""
     prediction = _predict(make_regression_head(_config(kind), width=8))
     assert type(prediction) is _TYPES[kind]
     assert prediction.location is _LOCATION and prediction.scale is _SCALE
@@ -166,7 +166,7 @@ def _fitted(head: RegressionHead, y: Tensor) -> RegressionPrediction:
 
 
 def test_quantiles_of_the_bar_head_and_of_the_pinball_head_agree() -> None:
-    """6.9: any quantile by inverting the cdf, compared with the pinball head's, on a skewed distribution that is known."""
+    """6.9: any quantile by inverting the cdf, compared with the pinball head's, on a known skewed distribution."""
     normal = torch.randn(1, 4000, generator=torch.Generator().manual_seed(1))
     y = (0.5 * normal).exp() - 1
     uniform = BucketConfig(num_buckets=60, border=3.0, rule=BorderRule.UNIFORM)

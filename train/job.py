@@ -18,6 +18,7 @@ from tools import config as configs
 from tools import files
 from tools.failure import ExitCode, Failure
 from train.loop import LoopConfig, LoopHooks, train
+from train.regularisation import thinned
 from train.state import TrainState, fresh_state, read_validation, restore_state, save_state
 from train.step import compute_dtype
 from train.validation import same_shape_batches, validation_figures
@@ -92,6 +93,13 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
     writer = _Writer(job, state) if place.rank == 0 else None
     hooks = LoopHooks(
         batch=lambda step: plan.batch(step, rank=place.rank, world_size=place.world_size),
+        thin=lambda inputs, step: thinned(
+            inputs,
+            job.loop.regularisation,
+            seed=job.seed,
+            step=step,
+            first_task=place.rank * job.loop.batch_size // place.world_size,
+        ),
         validate=writer.validate if writer else lambda state: {},
         record=writer.record if writer else lambda record: None,
         save=writer.save if writer else lambda state, figures: None,

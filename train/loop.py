@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from model.network import NetworkInputs
 from priors.task import TaskBatch
 from tools.failure import ExitCode, Failure
 from train.optimization import OptimizerConfig, schedule
+from train.regularisation import RegularisationConfig
 from train.state import TrainState
 from train.step import compute_dtype, training_step
 
@@ -34,6 +36,8 @@ class LoopConfig:
     """Newest checkpoints that stay, beside the best."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """Optimizer and schedule."""
+    regularisation: RegularisationConfig = RegularisationConfig()
+    """What is left out of the context, and smoothed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,7 @@ class LoopHooks:
         validate: validation figures by name.
         record: takes one flat record with its "step".
         save: makes the state durable; gets the figures that `validate` returned.
+        thin: leaves out some of that share's context at a step.
         should_stop: asked before every step; True ends the loop after a save.
     """
 
@@ -52,6 +57,7 @@ class LoopHooks:
     validate: Callable[[TrainState], dict[str, float]]
     record: Callable[[dict[str, Any]], None]
     save: Callable[[TrainState, dict[str, float]], None]
+    thin: Callable[[NetworkInputs, int], NetworkInputs] = lambda inputs, step: inputs
     should_stop: Callable[[], bool] = lambda: False
 
 
@@ -83,6 +89,8 @@ def train(state: TrainState, config: LoopConfig, *, hooks: LoopHooks) -> None:
             batch=hooks.batch(step),
             factor=factor,
             dtype=dtype,
+            thin=lambda inputs, step=step: hooks.thin(inputs, step),
+            smoothing=config.regularisation.label_smoothing,
         )
         state.step = step + 1
         state.tasks_seen += config.batch_size

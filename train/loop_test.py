@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from model.label_injection import LabelKind
+from model.network import NetworkInputs
 from priors.task import TaskBatch, TaskKind
 from tools.failure import ExitCode, Failure
 from train.loop import LoopConfig, LoopHooks, train
@@ -22,16 +23,23 @@ class _Recorder:
         self.batches: list[int] = []
         self.records: list[dict[str, Any]] = []
         self.saves: list[int] = []
+        self.thinned = 0
         self._broken, self._stop_at = broken_steps, stop_at
 
     def hooks(self) -> LoopHooks:
         return LoopHooks(
             batch=self._batch,
+            thin=self._thin,
             validate=lambda state: {"nll": float(state.step)},
             record=self.records.append,
             save=lambda state, figures: self.saves.append(state.step),
             should_stop=lambda: self._stop_at is not None and len(self.batches) >= self._stop_at,
         )
+
+    def _thin(self, inputs: NetworkInputs, step: int) -> NetworkInputs:
+        assert step == self.batches[-1], "what is left out belongs to the batch of the same step"
+        self.thinned += 1
+        return inputs
 
     def _batch(self, step: int) -> TaskBatch:
         self.batches.append(step)
@@ -49,7 +57,7 @@ def _state() -> TrainState:
 def test_last_validation_and_save_take_the_normal_path() -> None:
     recorder, state = _Recorder(), _state()
     train(state, LoopConfig(num_steps=25, batch_size=4, log_every=10, checkpoint_every=10), hooks=recorder.hooks())
-    assert recorder.batches == list(range(25))
+    assert recorder.batches == list(range(25)) and recorder.thinned == 25
     assert recorder.saves == [10, 20, 25]
     assert [r["step"] for r in recorder.records if "train/loss" in r] == [10, 20]
     assert [r["validation/nll"] for r in recorder.records if "validation/nll" in r] == [10.0, 20.0, 25.0]

@@ -6,6 +6,7 @@ Matrices of one shape are stacked and updated together.
 """
 
 import dataclasses
+import enum
 import math
 
 import torch
@@ -14,6 +15,14 @@ from torch import Tensor, nn
 from model.regression_heads import RegressionHead
 
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+
+
+class Decay(enum.StrEnum):
+    """How the learning rate falls."""
+
+    LINEAR = "linear"
+    COSINE = "cosine"  # half a wave; with decay_share 1 it starts at once
+    INVERSE_SQRT = "inverse_sqrt"  # √(warm-up / step) from the end of the warm-up on (Vaswani et al. 2017, section 5.3)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,18 +43,24 @@ class OptimizerConfig:
     """Gradients are scaled down to this global norm."""
     warmup_share: float = 0.03
     """Share of the steps over which the rate rises linearly from 0."""
+    decay: Decay = Decay.LINEAR
+    """How it falls after that."""
     decay_share: float = 0.5
-    """Share of the steps, at the end, over which it falls linearly to `final_factor`."""
+    """Share of the steps, at the end, over which it falls to `final_factor` (linear and cosine)."""
     final_factor: float = 0.02
     """Rate at the last step over the peak rate."""
 
 
 def schedule(step: int, *, num_steps: int, config: OptimizerConfig) -> float:
-    """Factor of the peak rates at `step` (0-based): linear warm-up, constant, linear decay."""
+    """Factor of the peak rates at `step` (0-based): linear warm-up, constant, decay (seed 1.5)."""
     warmup = max(1, round(config.warmup_share * num_steps))
     decay = max(1, round(config.decay_share * num_steps))
     rise = min(1.0, (step + 1) / warmup)
+    if config.decay is Decay.INVERSE_SQRT:
+        return min(rise, math.sqrt(warmup / (step + 1)))
     fall = min(1.0, (num_steps - step) / decay)
+    if config.decay is Decay.COSINE:
+        fall = 0.5 - 0.5 * math.cos(math.pi * fall)
     return rise * (config.final_factor + (1 - config.final_factor) * fall)
 
 

@@ -2,10 +2,11 @@
 
 import math
 
+import pytest
 import torch
 from torch import nn
 
-from train.optimization import MuonAdamW, OptimizerConfig, orthogonalised, schedule, split_parameters
+from train.optimization import Decay, MuonAdamW, OptimizerConfig, orthogonalised, schedule, split_parameters
 
 
 class _Toy(nn.Module):
@@ -46,6 +47,18 @@ def test_schedule_rises_over_the_warmup_and_falls_to_the_final_factor() -> None:
     assert all(later < earlier for earlier, later in zip(factors[50:], factors[51:], strict=False))
     assert math.isclose(factors[99], 0.1 + 0.9 / 50)
     assert 0.01 <= OptimizerConfig().warmup_share <= 0.05
+
+
+def test_cosine_and_inverse_square_root_decays_exist() -> None:
+    """1.5: both fall from the peak; cosine to the final factor, inverse square root as 1/√step."""
+    cosine = OptimizerConfig(decay=Decay.COSINE, warmup_share=0.05, decay_share=0.95, final_factor=0.1)
+    factors = [schedule(step, num_steps=100, config=cosine) for step in range(101)]
+    assert factors[5] == pytest.approx(1.0) and factors[100] == pytest.approx(0.1)
+    assert factors[52] == pytest.approx(0.1 + 0.9 * (0.5 - 0.5 * math.cos(math.pi * 48 / 95)))
+    root = OptimizerConfig(decay=Decay.INVERSE_SQRT, warmup_share=0.04)
+    factors = [schedule(step, num_steps=100, config=root) for step in range(100)]
+    assert factors[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert factors[15] == pytest.approx(0.5) and factors[63] == pytest.approx(0.25)
 
 
 def test_orthogonalised_brings_all_singular_values_near_one() -> None:

@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, distributed, nn
 
 from eval.records import network_inputs
 from model.classification_head import ClassLogProbabilities
-from model.network import Network
+from model.network import Network, NetworkInputs
 from model.regression_heads import RegressionPrediction
 from priors.task import TaskBatch
 from train.optimization import MuonAdamW
@@ -29,15 +30,16 @@ class StepResult:
     skipped: bool
 
 
-def query_losses(prediction: ClassLogProbabilities | RegressionPrediction, y_query: Tensor) -> Tensor:
+def query_losses(
+    prediction: ClassLogProbabilities | RegressionPrediction, y_query: Tensor, *, smoothing: float = 0.0
+) -> Tensor:
     """What training minimises for y_query [B, M], [B, M]. Queries whose class the context lacks count as zero.
 
-    Classes: NLL in nats. Regression: what the head's prediction minimises, on the axis of the targets scaled by their
+    Classes: cross-entropy in nats, which without smoothing is the NLL. Regression: what the head's prediction minimises, on the axis of the targets scaled by their
     context, so tasks of any unit weigh the same.
     """
     if isinstance(prediction, ClassLogProbabilities):
-        nll = prediction.nll(y_query)
-        return torch.where(nll.isinf(), 0.0, nll)
+        return prediction.losses(y_query, smoothing=smoothing)
     return prediction.losses(y_query)
 
 
@@ -57,13 +59,25 @@ def training_step(
     batch: TaskBatch,
     factor: float,
     dtype: torch.dtype,
+    thin: Callable[[NetworkInputs], NetworkInputs] = lambda inputs: inputs,
+    smoothing: float = 0.0,
 ) -> StepResult:
-    """Trains on this worker's share of a batch; with several workers, gradients and losses are averaged first."""
+    """Trains on this worker's share of a batch; with several workers, gradients and losses are averaged first.
+
+    Args:
+        network: is changed.
+        optimizer: of its parameters.
+        batch: the share.
+        factor: of the peak learning rates.
+        dtype: of the forward pass.
+        thin: what is left out of the context.
+        smoothing: of class labels.
+    """
     device = next(network.parameters()).device
-    inputs = network_inputs(batch, device)
+    inputs = thin(network_inputs(batch, device))
     with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
         prediction = network(inputs)
-    loss = query_losses(prediction, torch.from_numpy(batch.y_query).to(device)).mean()
+    loss = query_losses(prediction, torch.from_numpy(batch.y_query).to(device), smoothing=smoothing).mean()
     for parameter in network.parameters():
         parameter.grad = None
     loss.backward()

@@ -1,4 +1,7 @@
-"""Our networks as predictors: what `eval.comparison` sets beside the baselines."""
+"""Our networks as predictors: what `eval.comparison` sets beside the baselines.
+
+Contexts are not remembered: each table is asked once, and scores are made on the attention path that was audited.
+"""
 
 import dataclasses
 
@@ -26,7 +29,7 @@ class ICLPredictor:
 
     def classify(self, evidence: Evidence) -> np.ndarray:
         """Probabilities [M, K] by class id; 0 for a class that the context lacks."""
-        estimator = ICLClassifier(self.network, num_estimators=self.num_estimators)
+        estimator = ICLClassifier(self.network, num_estimators=self.num_estimators, cache=False)
         estimator.fit(evidence.x_context, evidence.y_context, column_kinds=evidence.column_kinds)
         probabilities = np.zeros((len(evidence.x_query), evidence.num_classes))
         probabilities[:, estimator.classes_.astype(int)] = estimator.predict_proba(evidence.x_query)
@@ -34,7 +37,7 @@ class ICLPredictor:
 
     def forecast(self, evidence: Evidence) -> Forecast:
         """Predictive mean and what else the head has: quantiles, and their crossing rate."""
-        estimator = ICLRegressor(self.network, num_estimators=self.num_estimators)
+        estimator = ICLRegressor(self.network, num_estimators=self.num_estimators, cache=False)
         estimator.fit(evidence.x_context, evidence.y_context, column_kinds=evidence.column_kinds)
         found = estimator.forecast(evidence.x_query, levels=TAUS)
         return Forecast(mean=found.mean, quantiles=found.quantiles, crossing_rate=found.crossing_rate)

@@ -5,6 +5,7 @@ classification, class-slot orders, because the network depends a little on both.
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -13,8 +14,9 @@ from sklearn import base
 from torch import Tensor
 
 from model.cell_embedding import CATEGORY, NUMBER
+from model.class_distribution import ClassLogProbabilities
 from model.label_injection import LabelKind
-from model.network import Network, NetworkInputs
+from model.network import ContextMemory, Network, NetworkInputs
 from model.quantile_prediction import QuantilePrediction
 from model.regression_heads import PointPrediction, RegressionHeadKind, RegressionPrediction
 from tools.failure import BadInput, ExitCode, Failure
@@ -28,15 +30,24 @@ class _Context:
     levels: tuple[np.ndarray | None, ...]  # per column: the context's levels, for columns that came as text
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Order:
+    """One member of the ensemble. Args: columns [C], their order; slots [K], where each class stands (or none)."""
+
+    columns: np.ndarray
+    slots: np.ndarray
+
+
 class _ICLEstimator(base.BaseEstimator):
-    """What both estimators share: reading tables, checking limits, the ensemble over orders."""
+    """What both estimators share: reading tables, checking limits, the ensemble over orders, remembered contexts."""
 
     _kind: LabelKind
 
-    def __init__(self, network: Network, *, num_estimators: int = 4, seed: int = 0) -> None:
+    def __init__(self, network: Network, *, num_estimators: int = 4, seed: int = 0, cache: bool = True) -> None:
         self.network = network
         self.num_estimators = num_estimators
         self.seed = seed
+        self.cache = cache
 
     def _store(self, x: Any, y: np.ndarray, column_kinds: np.ndarray | None) -> None:
         if self.network.config.kind is not self._kind:
@@ -62,29 +73,48 @@ class _ICLEstimator(base.BaseEstimator):
             mend = "give one kind a column"
             raise Failure(ExitCode.BAD_FLAG, f"column_kinds has shape {kinds.shape} for {len(raw)} columns: {mend}")
         self._context = _Context(x=coded, y=y.astype(np.float32), column_kinds=kinds, levels=levels)
+        self._memories: dict[int, ContextMemory] = {}
         self.n_features_in_ = len(raw)
 
-    def _queries(self, x: Any) -> np.ndarray:
+    def _check_fitted(self) -> None:
         if not hasattr(self, "_context"):
             raise Failure(ExitCode.BAD_FLAG, f"{type(self).__name__} has no context yet: call fit first")
+
+    def _queries(self, x: Any) -> np.ndarray:
         raw, levels = _columns(x), self._context.levels
         if len(raw) != len(levels):
             mend = "give the same columns"
             raise Failure(ExitCode.BAD_FLAG, f"X has {len(raw)} columns and the context has {len(levels)}: {mend}")
         return np.stack([_coded(column, level) for column, level in zip(raw, levels, strict=True)], axis=1)
 
-    def _inputs(self, x_query: np.ndarray, order: np.ndarray, labels: np.ndarray, *, num_classes: int) -> NetworkInputs:
-        context = self._context
-        parameter = next(self.network.parameters())
-        x_context, x_query = (torch.from_numpy(part[None][..., order]).to(parameter) for part in (context.x, x_query))
-        kinds = torch.from_numpy(context.column_kinds[order][None]).to(parameter.device)
-        y_context = torch.from_numpy(labels[None]).to(parameter)
-        return NetworkInputs(
-            x_context=x_context, y_context=y_context, x_query=x_query, column_kinds=kinds, num_classes=num_classes
-        )
+    def _predictions(
+        self, x: Any, *, num_classes: int = 0
+    ) -> Iterator[tuple[_Order, ClassLogProbabilities | RegressionPrediction]]:
+        """What the network says of queries x, order by order; each context is passed through once where it is kept."""
+        queries, generator = self._queries(x), np.random.default_rng(self.seed)
+        for member in range(self.num_estimators):
+            columns = generator.permutation(queries.shape[1])
+            order = _Order(columns=columns, slots=generator.permutation(num_classes) if num_classes else np.array([]))
+            inputs = self._inputs(queries, order)
+            if not self.cache:
+                yield order, self.network(inputs)
+                continue
+            if member not in self._memories:
+                self._memories[member] = self.network.remember(inputs)
+            yield order, self.network.predict(self._memories[member], inputs.x_query)
 
-    def _generator(self) -> np.random.Generator:
-        return np.random.default_rng(self.seed)
+    def _inputs(self, x_query: np.ndarray, order: _Order) -> NetworkInputs:
+        context, columns = self._context, order.columns
+        parameter = next(self.network.parameters())
+        x_context, x_query = (torch.from_numpy(part[None][..., columns]).to(parameter) for part in (context.x, x_query))
+        labels = order.slots.astype(np.float32)[context.y.astype(int)] if len(order.slots) else context.y
+        return NetworkInputs(
+            x_context=x_context,
+            y_context=torch.from_numpy(labels[None]).to(parameter),
+            x_query=x_query,
+            column_kinds=torch.from_numpy(context.column_kinds[columns][None]).to(parameter.device),
+            num_classes=len(order.slots),
+        )
 
 
 class ICLClassifier(_ICLEstimator, base.ClassifierMixin):
@@ -94,6 +124,8 @@ class ICLClassifier(_ICLEstimator, base.ClassifierMixin):
         network: a pretrained classification network.
         num_estimators: how many random orders are averaged.
         seed: of those orders.
+        cache: whether the first prediction keeps what queries read of the context (keys and values of every layer), so
+            that later ones cost no work on context rows. Call fit again after changing the network's weights.
     """
 
     _kind = LabelKind.CLASSIFICATION
@@ -115,13 +147,12 @@ class ICLClassifier(_ICLEstimator, base.ClassifierMixin):
     @torch.no_grad()
     def predict_proba(self, x: Any) -> np.ndarray:
         """Probabilities [M, K] of `classes_`."""
-        queries, generator, num_classes = self._queries(x), self._generator(), len(self.classes_)
-        total = np.zeros((len(queries), num_classes))
-        for _ in range(self.num_estimators):
-            order = generator.permutation(queries.shape[1])
-            slots = generator.permutation(num_classes).astype(np.float32)
-            inputs = self._inputs(queries, order, slots[self._context.y.astype(int)], num_classes=num_classes)
-            total += self.network(inputs).probabilities()[0].double().cpu().numpy()[:, slots.astype(int)]
+        self._check_fitted()
+        parts = [
+            found.probabilities()[0].double().cpu().numpy()[:, order.slots]
+            for order, found in self._predictions(x, num_classes=len(self.classes_))
+        ]
+        total = np.sum(parts, axis=0)
         return total / total.sum(-1, keepdims=True)
 
     def predict(self, x: Any) -> np.ndarray:
@@ -192,12 +223,10 @@ class ICLRegressor(_ICLEstimator, base.RegressorMixin):
         Raises:
             BadInput (a ValueError): BAD_LEVEL.
         """
-        queries, generator = self._queries(x), self._generator()
+        self._check_fitted()
         at = torch.as_tensor(np.asarray(levels, np.float64))
         means, quantiles, crossings = [], [], []
-        for _ in range(self.num_estimators):
-            order = generator.permutation(queries.shape[1])
-            found: RegressionPrediction = self.network(self._inputs(queries, order, self._context.y, num_classes=0))
+        for _, found in self._predictions(x):
             means.append(found.mean()[0])
             if not isinstance(found, PointPrediction):
                 quantiles.append(found.icdf(at)[0])

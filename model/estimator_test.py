@@ -210,7 +210,10 @@ def test_column_kinds_may_be_given() -> None:
 def test_values_and_kinds_are_permuted_together() -> None:
     """Each member of the ensemble sees another order of the same columns."""
     x = np.stack([np.arange(20.0), np.arange(20.0) % 4, -np.arange(20.0)], axis=1)
-    classifier, seen = _classifier(num_estimators=8).fit(x, np.arange(20) % 2, column_kinds=np.array([0, 2, 1])), []
+    classifier, seen = (
+        _classifier(num_estimators=8, cache=False).fit(x, np.arange(20) % 2, column_kinds=np.array([0, 2, 1])),
+        [],
+    )
     classifier.network.register_forward_pre_hook(lambda _module, arguments: seen.append(arguments[0]))
     classifier.predict_proba(x[:3])
     orders = {tuple(inputs.column_kinds[0].tolist()) for inputs in seen}

@@ -1,0 +1,65 @@
+"""Remembered contexts: equal answers, no second pass over the context, nothing kept from an earlier fit."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from model.estimator import ICLClassifier, ICLRegressor
+from model.label_injection import LabelKind
+from model.specimens import specimen_network
+
+KINDS = list(LabelKind)
+Estimator = ICLClassifier | ICLRegressor
+
+
+def _estimator(kind: LabelKind, *, cache: bool) -> Estimator:
+    network = specimen_network(kind, dtype=torch.float64).requires_grad_(False)
+    return (ICLClassifier if kind is LabelKind.CLASSIFICATION else ICLRegressor)(network, cache=cache)
+
+
+def _table(seed: int, *, rows: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(rows, 3)), np.arange(rows) % 3
+
+
+def _answers(estimator: Estimator, x: np.ndarray) -> np.ndarray:
+    if isinstance(estimator, ICLClassifier):
+        return estimator.predict_proba(x)
+    return estimator.predict_quantiles(x, [0.1, 0.5, 0.9])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_remembered_contexts_answer_as_others_do(kind: LabelKind) -> None:
+    """5.9, 5.1: first and later predictions, for one query or many."""
+    (x, y), (x_new, _) = _table(0), _table(1, rows=5)
+    plain, kept = (_estimator(kind, cache=cache).fit(x, y) for cache in (False, True))
+    for queries in (x_new, x_new[:1], x_new[::-1], x_new):
+        np.testing.assert_allclose(_answers(kept, queries), _answers(plain, queries), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_later_prediction_costs_far_less(kind: LabelKind) -> None:
+    """5.1: counted in floating-point operations; without a cache every prediction costs the same."""
+    (x, y), (x_new, _) = _table(0), _table(1, rows=1)
+    costs = {}
+    for cache in (False, True):
+        estimator, costs[cache] = _estimator(kind, cache=cache).fit(x, y), []
+        for _ in range(3):
+            with FlopCounterMode(display=False) as counter:
+                _answers(estimator, x_new)
+            costs[cache].append(counter.get_total_flops())
+    assert len(set(costs[False])) == 1
+    first, second, third = costs[True]
+    assert second == third and second < first / 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_fit_forgets_the_context(kind: LabelKind) -> None:
+    """5.E: no stale label: the answers are those of a fresh estimator."""
+    (x, y), (x_new, _) = _table(0), _table(1, rows=5)
+    used = _estimator(kind, cache=True).fit(x, y)
+    before = _answers(used, x_new)
+    again = _answers(used.fit(x, (y + 1) % 3), x_new)
+    np.testing.assert_array_equal(again, _answers(_estimator(kind, cache=True).fit(x, (y + 1) % 3), x_new))
+    assert np.abs(again - before).max() > 1e-3

@@ -60,6 +60,18 @@ def test_linear_regression_is_the_integral_over_weight_offset_and_noise() -> Non
     assert np.allclose(found, np.log(joint / total), atol=1e-6)
 
 
+def test_linear_regression_on_three_columns_is_the_weight_space_posterior() -> None:
+    """5.I: Bishop 2006, 3.53, 3.54 and 3.58, with the prior precision of each weight and of the offset."""
+    config = LinearGaussianConfig(weight=1.4, offset=0.6, noises=(0.3,))
+    evidence = _evidence(ExactFamily.LINEAR_GAUSSIAN)
+    rows, queries = (np.column_stack([x, np.ones(len(x))]) for x in (evidence.x_context, evidence.x_query))
+    precision = np.diag([*(3 / 1.4**2,) * 3, 1 / 0.6**2]) + rows.T @ rows / 0.09
+    mean = queries @ np.linalg.solve(precision, rows.T @ evidence.y_context / 0.09)
+    variance = 0.09 + np.einsum("mi,ij,mj->m", queries, np.linalg.inv(precision), queries)
+    found = BayesLinear(config=config).posterior(evidence)
+    assert np.allclose(found.means[0], mean, atol=1e-6) and np.allclose(found.deviations[0] ** 2, variance, atol=1e-6)
+
+
 def _log_joint(y: np.ndarray, covariance: np.ndarray) -> float:
     return float(-0.5 * (y @ np.linalg.inv(covariance) @ y + np.linalg.slogdet(2 * np.pi * covariance)[1]))
 
@@ -99,7 +111,7 @@ def test_log_marginal_is_the_urns_product_in_any_order() -> None:
 
 def test_lookup_tables_are_the_sum_over_keys_and_concentrations() -> None:
     """5.I: p(y, y*) / p(y) with every sequence's probability multiplied out urn by urn."""
-    config, evidence = DirichletTableConfig(max_keys=2), _evidence(ExactFamily.DIRICHLET_TABLE, seed=2)
+    config, evidence = DirichletTableConfig(max_keys=3), _evidence(ExactFamily.DIRICHLET_TABLE, seed=2)
     classes, labels = evidence.num_classes, evidence.y_context.astype(int).tolist()
 
     def probability(x: np.ndarray, y: list[int]) -> float:

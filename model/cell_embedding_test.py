@@ -17,7 +17,9 @@ from model.cell_embedding import (
     CellFeatures,
     context_statistics,
 )
+from model.network import CellConfig, Network, NetworkConfig
 from model.specimens import distance, redraw
+from tools.failure import BadInput, ExitCode
 
 Z, RANK, NAN, PLUS, MINUS, IS_CATEGORY, IS_ORDINAL, UNSEEN, SHARE, SIGNATURE = 0, 1, 18, 19, 20, 21, 22, 23, 24, 25
 HUGE = 3.4e38
@@ -172,12 +174,38 @@ def test_neighbours_go_around_each_table_of_its_own_width() -> None:
     assert embedding(features[:1], torch.tensor([0])).isfinite().all()
 
 
-def test_a_cell_reads_its_column_and_the_neighbours_at_one_and_three() -> None:
-    """Changing a column moves exactly the cells of columns 0, 1 and 3 to its left, around the table."""
-    embedding = CellEmbedding(4, norm=Norm.LAYER).double()
+@pytest.mark.parametrize(
+    ("offsets", "expected"),
+    [((0, 1, 3), [1, 2, 5]), ((0,), [2]), ((2, 0), [0, 2]), ((0, 1, 2), [0, 1, 2]), ((0, 7), [1, 2])],
+)
+def test_a_cell_reads_the_columns_of_its_group(offsets: tuple[int, ...], expected: list[int]) -> None:
+    """Changing column 2 of 6 moves exactly the cells whose group holds it, around the table; (0,) is no group."""
+    embedding = CellEmbedding(4, norm=Norm.LAYER, offsets=offsets).double()
     redraw(embedding)
     features = torch.randn(1, 1, 6, NUM_FEATURES, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     changed = features.clone()
     changed[:, :, 2] += 1
-    moved = (embedding(features, None) - embedding(changed, None)).abs().amax((0, 1, 3)) > 1e-9
-    assert moved.nonzero()[:, 0].tolist() == [1, 2, 5]
+    for num_columns in (None, torch.tensor([6])):
+        moved = embedding(features, num_columns) - embedding(changed, num_columns)
+        assert (moved.abs().amax((0, 1, 3)) > 1e-9).nonzero()[:, 0].tolist() == expected
+
+
+def test_a_group_is_that_of_the_default_configuration() -> None:
+    """The layer and the configuration state it once."""
+    assert CellEmbedding(4, norm=Norm.LAYER).offsets == CellConfig().feature_offsets == (0, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "message"),
+    [
+        ((), r"cell.feature_offsets \(\) lacks 0: add 0"),
+        ((1, 3), r"\(1, 3\) lacks 0"),
+        ((0, -1), r"\(0, -1\) has a negative offset: count to the right"),
+        ((0, 1, 1), r"\(0, 1, 1\) names an offset twice: name each once"),
+    ],
+)
+def test_offsets_that_mean_nothing_are_refused(offsets: tuple[int, ...], message: str) -> None:
+    """One line that names the field, the value and the mend; a ValueError, through the whole network too."""
+    with pytest.raises(BadInput, match=message) as caught:
+        Network(NetworkConfig(cell=CellConfig(feature_offsets=offsets)))
+    assert caught.value.code is ExitCode.BAD_FLAG and isinstance(caught.value, ValueError)

@@ -7,7 +7,7 @@ regret: an upper bound on what is missing, and no statement about what the netwo
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from model.network import Network
 from priors.exact import FAMILIES_OF_KIND, ExactConfig, ExactFamily, sample_exact_group
 from priors.task import Episode, TaskKind
 from tools import progress
+from tools.failure import ExitCode, Failure
 
 METRIC = "regret"
 
@@ -57,6 +58,7 @@ def measure_regret(
         A row for each family, N, model and task: table `family@N`, metric `regret`, `seed` the task's number. Models
         are paired by task, and tasks are the clusters of an interval. NaN where the context holds no query's class.
     """
+    config = _within_limits(config, networks.values())
     models = [NetworkDensity(name=name, network=network) for name, network in networks.items()]
     models += [MajorityDensity(), LinearDensity()]
     families = FAMILIES_OF_KIND[kind]
@@ -74,6 +76,13 @@ def measure_regret(
                     done += 1
                     meter(done, f"{family}@{size} {model.name}")
     return rows
+
+
+def _within_limits(config: RegretConfig, networks: Iterable[Network]) -> RegretConfig:
+    for limits in (network.config for network in networks):
+        families = config.families.within(max_features=limits.max_features, max_classes=limits.icl.max_classes)
+        config = dataclasses.replace(config, families=families)
+    return config
 
 
 def task_groups(family: ExactFamily, *, config: RegretConfig, seed: int) -> list[list[Episode]]:
@@ -99,11 +108,20 @@ def episode_of(whole: Episode, *, num_context: int, config: RegretConfig) -> Epi
 
 
 def mean_losses(model: DensityModel, episodes: Sequence[Episode]) -> list[float] | None:
-    """Mean NLL in nats of each episode's answerable query rows, NaN where there are none; None without a density."""
+    """Mean NLL in nats of each episode's answerable query rows, NaN where there are none; None without a density.
+
+    Raises:
+        Failure: DIVERGED for a density that is not finite: a model must not gain by what it cannot answer.
+    """
     found = model.log_densities(episodes)
     if found is None:
         return None
     kept = [-logs[answerable(episode)] for logs, episode in zip(found, episodes, strict=True)]
+    for losses, episode in zip(kept, episodes, strict=True):
+        if not np.isfinite(losses).all():
+            where = f"an NLL of {model.name} on a {episode.task.family} task with {episode.num_context} context rows"
+            worst = losses[~np.isfinite(losses)][0]
+            raise Failure(ExitCode.DIVERGED, f"{where} is {worst}: mend the model before comparing it")
     return [float(losses.mean()) if len(losses) else math.nan for losses in kept]
 
 

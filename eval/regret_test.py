@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from eval import regret
 from eval.densities import BayesDensity
@@ -13,9 +14,10 @@ from eval.regret import RegretConfig, episode_of, mean_losses, measure_regret, t
 from eval.results import ResultRow
 from model.label_injection import LabelKind
 from model.network import Network
-from model.specimens import specimen_network
+from model.specimens import specimen_config, specimen_network
 from priors.exact import FAMILIES_OF_KIND, ExactFamily
 from priors.task import TaskKind
+from tools.failure import ExitCode, Failure
 
 SMALL = RegretConfig(num_tasks=6, num_queries=8, context_sizes=(8, 32))
 
@@ -83,6 +85,23 @@ def test_a_row_is_the_difference_of_mean_losses_over_one_tasks_query_rows() -> N
     linear = regret.LinearDensity().log_densities([episode])[0]
     bayes = BayesDensity(config=SMALL.families, family=ExactFamily.GAUSSIAN_PROCESS).log_densities([episode])[0]
     assert rows[0].value == pytest.approx(float((bayes - linear).mean()))
+
+
+def test_a_small_network_gets_tasks_that_it_can_take() -> None:
+    config = specimen_config(LabelKind.CLASSIFICATION)
+    small = dataclasses.replace(config, max_features=2, icl=dataclasses.replace(config.icl, max_classes=2))
+    rows = measure_regret({"veritab": Network(small).eval()}, kind=TaskKind.CLASSIFICATION, config=SMALL)
+    assert len(rows) == 2 * 2 * 3 * 6 and all(math.isfinite(row.value) for row in rows if row.num_episodes)
+
+
+@pytest.mark.parametrize("kind", list(TaskKind))
+def test_a_network_that_answers_nan_is_named_and_not_left_out(kind: TaskKind) -> None:
+    network = specimen_network(LabelKind(kind.value))
+    with torch.no_grad():
+        next(network.head.parameters()).fill_(torch.nan)
+    with pytest.raises(Failure, match="broken on a .* task with 8 context rows is nan") as failure:
+        measure_regret({"broken": network}, kind=kind, config=SMALL)
+    assert failure.value.code is ExitCode.DIVERGED
 
 
 def test_a_model_without_a_density_has_no_row_and_an_unanswerable_task_is_counted() -> None:

@@ -5,6 +5,7 @@ Seed to tasks as in `priors/mixture.py`, but with nothing done to a task after i
 
 import dataclasses
 import enum
+from typing import Self
 
 import numpy as np
 
@@ -54,6 +55,18 @@ class ExactConfig:
     def feature_counts(self, family: ExactFamily) -> tuple[int, ...]:
         """The numbers of columns that tasks of a family have."""
         return self.features if kind_of(family) is TaskKind.REGRESSION else self.coded_features
+
+    def within(self, *, max_features: int, max_classes: int) -> Self:
+        """The same families with no more columns and classes than a model takes (2 classes remain in any case)."""
+        classes = max(2, max_classes)
+        table, tree = self.dirichlet_table, self.small_tree
+        return dataclasses.replace(
+            self,
+            dirichlet_table=dataclasses.replace(table, max_classes=min(table.max_classes, classes)),
+            small_tree=dataclasses.replace(tree, max_classes=min(tree.max_classes, classes)),
+            features=tuple(count for count in self.features if count <= max_features) or (1,),
+            coded_features=tuple(count for count in self.coded_features if count <= max_features) or (1,),
+        )
 
 
 def kind_of(family: ExactFamily) -> TaskKind:

@@ -43,6 +43,16 @@ def test_a_group_holds_what_other_families_groups_hold(family: ExactFamily) -> N
     assert task.parameters["position"] == 5 and len(task.parameters) >= 2
 
 
+def test_tasks_stay_within_a_models_limits() -> None:
+    small = ExactConfig().within(max_features=3, max_classes=2)
+    assert small.features == (1, 2) and small.coded_features == (2, 3)
+    for family in FAMILIES_OF_KIND[TaskKind.CLASSIFICATION]:
+        group = sample_exact_group(small, family, seed=0, rows=9, features=3, count=20)
+        assert set(group.num_classes.tolist()) == {2}
+    assert ExactConfig().within(max_features=100, max_classes=10) == ExactConfig()
+    assert ExactConfig().within(max_features=1, max_classes=10).coded_features == (1,)
+
+
 def test_tasks_of_one_group_differ_and_families_do_not_share_draws() -> None:
     linear, process = _group(ExactFamily.LINEAR_GAUSSIAN), _group(ExactFamily.GAUSSIAN_PROCESS)
     assert not np.array_equal(linear.x, process.x)

@@ -55,10 +55,10 @@ def split(scores: Scores) -> tuple[Scores, Regrets]:
     """Scores on synthetic and real tables, and the regrets among them."""
     ordinary, found = {}, {}
     for table, by_model in scores.items():
-        if not any(METRIC in by_metric for by_metric in by_model.values()):
+        family, _, size = table.rpartition("@")
+        if not (size.isdecimal() and all(METRIC in by_metric for by_metric in by_model.values())):
             ordinary[table] = by_model
             continue
-        family, _, size = table.rpartition("@")
         for model, by_metric in by_model.items():
             values = [value for value in by_metric[METRIC]["per_seed"] if value is not None]
             if values:

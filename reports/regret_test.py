@@ -46,6 +46,11 @@ def test_regrets_are_taken_out_of_the_scores_and_ordered_by_n() -> None:
     assert point.mean == pytest.approx(np.mean(values)) and point.low < point.mean < point.high
 
 
+def test_a_real_table_may_have_any_name() -> None:
+    scores = {"mail@2024": _scores()["diabetes"], "plain": _scores()["linear_gaussian@8"]}
+    assert regret.split(scores) == (scores, {})
+
+
 def test_undefined_tasks_take_no_part() -> None:
     scores = _scores()
     scores["linear_gaussian@8"]["veritab"]["regret"]["per_seed"][:11] = [None] * 11

@@ -237,6 +237,26 @@ def test_bf16_hidden_states_are_read_by_an_fp32_softmax(scaling: LengthScaling) 
     assert distance(probabilities.double(), wide) < 2e-2
 
 
+def test_the_factor_of_a_long_context_is_not_rounded_to_half_precision() -> None:
+    """6.1: base + slope·log(n/128) is taken in fp32 where the parameters are bf16: log n there has two digits."""
+    head, rows = _head().bfloat16(), 3000
+    query, context = _inputs()[0][:1].bfloat16(), _random(1, rows, WIDTH, seed=3).bfloat16()
+    labels = torch.arange(rows)[None] % K
+    factor = head.scale_base.float() + head.scale_slope.float() * math.log(rows / 128)
+    scaled = split_heads(head.query(query).float(), 2) * factor[:, None, None]
+    logits = scaled @ split_heads(head.key(context).float(), 2).mT / math.sqrt(8)
+    expected = logits.softmax(-1).mean(1) @ F.one_hot(labels, K).float()
+    assert distance(head(query, context, labels, K)[0], expected) < 1e-5
+
+
+def test_labels_of_hidden_rows_are_not_read() -> None:
+    """5.7: whatever stands there, a missing value or a class that the task has not."""
+    query, context, labels = _inputs()
+    mask, wild = torch.arange(N).expand(B, -1) < N - 2, labels.double()
+    wild[:, -2:] = torch.tensor([math.nan, 99.0])
+    assert torch.equal(_head()(query, context, wild, K, mask)[0], _head()(query, context, labels, K, mask)[0])
+
+
 def test_queries_read_in_chunks_get_the_same_answers_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     """5.9 at the head: however many queries are taken at a time, with a mask and without."""
     query, context, labels = _inputs()

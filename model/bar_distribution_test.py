@@ -117,6 +117,17 @@ def test_quantiles_invert_the_cdf_out_to_the_far_tails(config: BucketConfig, see
 
 @_few
 @given(config=_configs, seed=_seeds)
+def test_a_level_close_to_1_leaves_exactly_what_is_above_it(config: BucketConfig, seed: int) -> None:
+    """6.9: sf(icdf(p)) = 1 − p to nine digits even where that is 2⁻⁵⁰: upper levels are looked up from above."""
+    bars = _unshifted(_bars(config, seed))
+    above = torch.tensor([2.0**-power for power in (2, 10, 30, 40, 50)], dtype=torch.float64)
+    wanted = above.expand(3, 2, -1)
+    assert torch.allclose(bars.sf(bars.icdf(1 - above)), wanted, rtol=1e-9, atol=0)
+    assert torch.allclose(bars.cdf(bars.isf(1 - above)), wanted, rtol=1e-9, atol=0)
+
+
+@_few
+@given(config=_configs, seed=_seeds)
 def test_the_cdf_and_the_sf_are_inverted_by_quantiles_out_to_the_far_tails(config: BucketConfig, seed: int) -> None:
     """6.9: icdf∘cdf = id below the middle, isf∘sf = id above it: borders, insides, and 30 deviations into each tail."""
     bars = _unshifted(_bars(config, seed))

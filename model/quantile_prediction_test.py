@@ -109,6 +109,14 @@ def test_isotonic_repair_is_the_least_squares_one(seed: int, count: int) -> None
     assert distance(isotonic(values).flatten(0, 1), torch.stack(wanted)) < 1e-12
 
 
+def test_training_sees_the_quantiles_as_the_network_gave_them() -> None:
+    """6.10: the repair belongs to reading: a loss after sorting would not know which output is which level."""
+    y = torch.tensor([[0.3, -0.4]] * 3, dtype=torch.float64)
+    losses = [_crossed(2, repair=repair).losses(y) for repair in CrossingRepair]
+    assert torch.equal(losses[0], losses[1]) and torch.equal(losses[0], losses[2])
+    assert (losses[0] > _crossed(2).repaired().losses(y)).any()
+
+
 def test_without_a_repair_crossed_quantiles_show() -> None:
     """6.10: the option is recorded and does what it says."""
     prediction = _crossed(0, repair=CrossingRepair.NONE)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from model.regression_heads import RegressionHeadConfig, RegressionHeadKind, make_regression_head
 from train.optimization import Decay, MuonAdamW, OptimizerConfig, orthogonalised, schedule, split_parameters
 
 
@@ -72,6 +73,14 @@ def test_matrices_of_hidden_layers_go_to_muon_and_the_rest_does_not() -> None:
     matrices, rest = split_parameters(_toy())
     assert set(matrices) == {"a.weight", "b.weight", "c.weight"}
     assert set(rest) == {"embedding.weight", "a.bias", "b.bias", "c.bias"}
+
+
+@pytest.mark.parametrize("kind", list(RegressionHeadKind))
+def test_the_output_layer_of_a_regression_head_is_not_muon_s(kind: RegressionHeadKind) -> None:
+    """6.8 to 6.10: like an embedding, it has one row for each thing named; the hidden layer is a matrix as others are."""
+    matrices, rest = split_parameters(make_regression_head(RegressionHeadConfig(kind=kind), width=8))
+    assert set(matrices) == {"layers.0.weight"}
+    assert set(rest) == {"layers.0.bias", "layers.2.weight", "layers.2.bias"}
 
 
 def test_training_lowers_the_loss() -> None:

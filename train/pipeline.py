@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from eval import audits, baselines, comparison, results, tables, views
+from eval import audits, baselines, comparison, regret, results, tables, views
 from eval.icl_predictor import ICLPredictor
 from eval.subject import Subject, subject_record
 from model import checkpoint
@@ -245,8 +245,22 @@ def _score(run: RunFolder, model: Trained, real: list[tables.Table]) -> None:
     rows += comparison.compare(
         selection.episodes, [*ours, *baselines.all_baselines(num_trees=_TREES_REAL)], title=f"{model.kind} tables"
     )
+    rows += _regret_rows(model, num_tasks=scoring.num_regret_tasks)
     path = pathlib.Path(model.job.folder) / "results.arrow"
     results.write_results(path, rows, weights_sha256=model.checkpoint.weights_sha256, status=model.status)
+
+
+def _regret_rows(model: Trained, *, num_tasks: int) -> list[results.ResultRow]:
+    """Regret of the trained network on families with a known posterior; none for 0 tasks."""
+    if not num_tasks:
+        return []
+    return regret.measure_regret(
+        {"veritab": model.network},
+        kind=model.kind,
+        config=regret.RegretConfig(num_tasks=num_tasks),
+        seed=SCORING_SEED,
+        title=f"{model.kind} regret",
+    )
 
 
 def _summary(run: RunFolder, trained: dict[TaskKind, Trained]) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class ScoringConfig:
     """Held-out synthetic tasks in each set."""
     num_estimators: int = 4
     """Feature and class orders that are averaged for a prediction."""
+    num_regret_tasks: int = 32
+    """Tasks of each family with a known posterior, on which regret is measured (0: none)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

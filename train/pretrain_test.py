@@ -35,6 +35,7 @@ def _flags(root: pathlib.Path) -> list[str]:
     flags += ["--data.num-tasks", "64", "--data.num-validation-tasks", "8"]
     flags += ["--data.shards.group-size", "8", "--data.shards.groups-per-part", "4"]
     flags += ["--scoring.num-seeds", "2", "--scoring.num-synthetic-tasks", "2", "--scoring.num-estimators", "1"]
+    flags += ["--scoring.num-regret-tasks", "1"]
     for kind in _KINDS:
         flags += [f"--{kind}.loop.num-steps", "4", f"--{kind}.loop.batch-size", "8"]
         flags += [f"--{kind}.loop.checkpoint-every", "2", f"--{kind}.loop.log-every", "1"]

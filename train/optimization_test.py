@@ -77,7 +77,7 @@ def test_matrices_of_hidden_layers_go_to_muon_and_the_rest_does_not() -> None:
 
 @pytest.mark.parametrize("kind", list(RegressionHeadKind))
 def test_the_output_layer_of_a_regression_head_is_not_muon_s(kind: RegressionHeadKind) -> None:
-    """6.8 to 6.10: like an embedding, it has one row for each thing named; the hidden layer is a matrix as others are."""
+    """6.8 to 6.10: like an embedding, a row for each thing named; the hidden layer is a matrix as others are."""
     matrices, rest = split_parameters(make_regression_head(RegressionHeadConfig(kind=kind), width=8))
     assert set(matrices) == {"layers.0.weight"}
     assert set(rest) == {"layers.0.bias", "layers.2.weight", "layers.2.bias"}

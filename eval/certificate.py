@@ -67,8 +67,11 @@ class Certificate:
 
 
 @torch.no_grad()
-def certify(subject: Subject, episodes: Sequence[Episode]) -> Certificate:
+def certify(subject: Subject, episodes: Sequence[Episode], *, hides_labels: bool = False) -> Certificate:
     """Follows one prediction of a few small tables from its inputs to its end.
+
+    With `hides_labels` the first context row of every table is shown without its label, which is then a forbidden
+    source, at every entry (seed 5.B).
 
     The network predicts the same tables once before, so that what it keeps from one table to the next is seen as
     foreign.
@@ -80,8 +83,8 @@ def certify(subject: Subject, episodes: Sequence[Episode]) -> Certificate:
     subject = subject.fresh()
     network, batch = subject.network, subject.collate(list(episodes))
     sources, tracker = Sources(batch), TaintTracker()
-    network(_own(subject.gate(batch), subject.dtype))
-    inputs = _own(subject.gate(batch), subject.dtype)
+    network(_inputs(subject, batch, hides_labels=hides_labels))
+    inputs = _inputs(subject, batch, hides_labels=hides_labels)
     for weight in (*network.parameters(), *network.buffers()):
         tracker.mark(weight, WEIGHTS)
     sources.mark(tracker, inputs)
@@ -108,8 +111,12 @@ def certify(subject: Subject, episodes: Sequence[Episode]) -> Certificate:
     )
 
 
-def _own(inputs: NetworkInputs, dtype: torch.dtype) -> NetworkInputs:
-    """Inputs in a precision, in memory of their own."""
+def _inputs(subject: Subject, batch: TaskBatch, *, hides_labels: bool = False) -> NetworkInputs:
+    """What the gate lets through, in the subject's precision and in memory of its own."""
+    inputs, dtype = subject.gate(batch), subject.dtype
+    if hides_labels:
+        shown = torch.arange(inputs.y_context.shape[1]).expand(inputs.y_context.shape) > 0
+        inputs = dataclasses.replace(inputs, label_mask=shown)
     values = {field.name: getattr(inputs, field.name) for field in dataclasses.fields(inputs)}
     own = {
         name: value.to(dtype, copy=True) if value.is_floating_point() else value.clone()
@@ -161,7 +168,7 @@ def _reached(exits: Sequence[Reading], tracker: TaintTracker, *, sources: Source
 
 def _missing(reached: Tensor, *, sources: Sources) -> str | None:
     """The positive control: every real prediction depends on its row, its context's features and labels."""
-    wanted = sources.query | sources.context[:, None]
+    wanted = sources.query | sources.context[:, None]  # the first row's label may be hidden, others are not
     absent = torch.where(sources.real_query, wanted & ~reached, 0)
     if not absent.any():
         return None
@@ -213,7 +220,7 @@ def nan_certificate(subject: Subject, episode: Episode) -> NanReach:
 
     handle = network.cell_embedding.register_forward_hook(poison)
     try:
-        prediction = network(_own(subject.gate(subject.collate([episode] * copies)), subject.dtype))
+        prediction = network(_inputs(subject, subject.collate([episode] * copies)))
     finally:
         handle.remove()
     reached = torch.zeros((copies, num_query), dtype=torch.bool)
@@ -233,14 +240,14 @@ def certificate_episodes(subject: Subject) -> list[Episode]:
 def certificate(case: Case) -> AuditResult:
     """Follows the data flow: prediction i depends on query row i and its context, whatever the values (5.1, 5.5, 5.9).
 
-    A padded batch of two tables, then one table without masks. A path is a leak even where its weight is 0. On the fast
-    path NaNs are sent through as well, as a second witness.
+    A padded batch of two tables, the same with a hidden label in each, then one table without masks. A path is a leak
+    even where its weight is 0. On the fast path NaNs are sent through as well, as a second witness.
     """
     name, tables = "certificate", certificate_episodes(case.subject)
     figures = {"operations": 0.0, "checks": 0.0, "operations_mixed": 0.0, "branches_on_values": 0.0}
-    for group in (tables, tables[:1]):
+    for group, hides_labels in ((tables, False), (tables, True), (tables[:1], False)):
         try:
-            found = certify(case.subject, group)
+            found = certify(case.subject, group, hides_labels=hides_labels)
         except Untraceable as problem:
             return case.failed(name, stage=None, figures=figures, message=f"the data flow is hidden: {problem}")
         figures["operations"] += found.num_operations

@@ -75,11 +75,14 @@ def _subject(config: NetworkConfig, path: AttentionPath) -> Subject:
     ],
 )
 def test_every_prediction_depends_on_its_row_and_its_context_alone(name: str, path: AttentionPath) -> None:
-    """5.1, 5.5, 5.9: whole networks of every head and option, padded and not; not one operation is without a rule."""
+    """5.1, 5.5, 5.9, 5.B: whole networks of every head and option, padded and not, with a hidden label and without.
+
+    Not one operation is without a rule, and no branch is taken on a value.
+    """
     subject = _subject(_CONFIGS[name], path)
     tables = certificate_episodes(subject)
-    for group in (tables, tables[:1]):
-        found = certify(subject, group)
+    for group, hides_labels in ((tables, False), (tables, True), (tables[:1], False)):
+        found = certify(subject, group, hides_labels=hides_labels)
         assert found.violation is None and found.missing is None
         assert not found.branches and not found.mixed
         for table, row in enumerate(found.predictions):

@@ -61,6 +61,15 @@ def test_a_mutant_of_the_data_flow_is_caught_at_its_stage(name: str, kind: TaskK
 
 
 @pytest.mark.parametrize(
+    "name", ["columns_keep_hidden_labels", "head_keeps_hidden_labels", "scale_keeps_hidden_labels"]
+)
+def test_a_hidden_label_that_is_read_is_caught(name: str) -> None:
+    """5.B: at every entry: target-aware columns, the head's values, the target's scale."""
+    result = certificate(_case(mutated(name, Subject(network=rerandomised_network(MUTANTS[name].kinds[0])))))
+    assert not result.passed and "hidden context labels" in result.message
+
+
+@pytest.mark.parametrize(
     ("make", "stage", "kind"),
     [
         (empty_rows_borrow_from_queries, Stage.ROW, TaskKind.CLASSIFICATION),

@@ -27,9 +27,9 @@ class Sources:
     def __init__(self, batch: TaskBatch) -> None:
         self.names = ["the weights", "a tensor that is neither input nor weight"]
         tables, num_query = batch.query_mask.shape
-        self.features, self.labels, self.padding = (
+        self.features, self.labels, self.hidden, self.padding = (
             torch.tensor([self._new(f"the {what} of table {b}") for b in range(tables)])
-            for what in ("context features", "context labels", "padding")
+            for what in ("context features", "context labels", "hidden context labels", "padding")
         )
         self.query, self.answer = (
             torch.tensor([[self._new(f"{what} {i} of table {b}") for i in range(num_query)] for b in range(tables)])
@@ -57,6 +57,8 @@ class Sources:
         context = torch.where(real_context[..., None] & column, self.features[:, None, None], pad[..., None])
         query = torch.where(real_query[..., None] & column, self.query[..., None], pad[..., None])
         labels = torch.where(real_context, self.labels[:, None], pad)
+        if inputs.label_mask is not None:
+            labels = torch.where(inputs.label_mask, labels, self.hidden[:, None])
         known = torch.zeros((), dtype=torch.int64)
         taints = {"x_context": context, "y_context": labels, "x_query": query}
         declared = {field.name for field in dataclasses.fields(NetworkInputs)}
@@ -79,7 +81,9 @@ class Sources:
         columns = [d for d in range(1, value.dim()) if d not in extras and value.shape[d] == width]
         if columns and reading.stage in _WITH_COLUMNS:
             extras[columns[0]] = torch.where(self.real_column, 0, self.padding[:, None])
-        total = self.context.reshape(-1, *(1,) * (value.dim() - 1))
+        is_label = reading.name.endswith("injection.labels")  # as they come in: hidden ones are replaced inside
+        context = self.context | self.hidden if is_label else self.context
+        total = context.reshape(-1, *(1,) * (value.dim() - 1))
         for dimension, extra in extras.items():
             if extra is not None and value.shape[dimension] > 1:
                 shape = [1] * value.dim()

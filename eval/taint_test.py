@@ -67,7 +67,7 @@ FUNCTIONS: dict[str, Function] = {
     "linear": lambda a, b: F.linear(a, b),
     "masked attention": _attention,
     "batched product": lambda a, b: torch.bmm(a[None].expand(2, -1, -1), b.t()[None].expand(2, -1, -1)),
-    "added product": lambda a, b: torch.addmm(a[:, :3], a, b.t()),
+    "added product": lambda a, b: torch.addmm(a[:, :3], b, b.t()),
     "vector product": lambda a, b: a @ b[0],
     "log softmax": lambda a, b: torch.log_softmax(a, 1) + b,
     "layer norm": lambda a, b: F.layer_norm(a, (4,)) * b[:, :1],
@@ -79,11 +79,13 @@ FUNCTIONS: dict[str, Function] = {
     "reductions": lambda a, b: a.mean(0) + b.amax(0) + a.sum() + b.abs().sum(0) + a.std(0),
     "extremes": lambda a, b: torch.maximum(a, b).max(1).values + a.min() + a.argmax(1),
     "two-valued": lambda a, b: ((a > 0) & (b > 0) | (a < -1)).any(0).float(),
-    "conditions": lambda a, b: torch.where(a > 0, b, a).masked_fill(b > 1, 0.5),
+    "condition": lambda a, b: torch.where(a > 0, b, 1.0),
+    "filling": lambda a, b: a.masked_fill(b > 0, 0.5),
     "sorting": lambda a, b: a.sort(1).values + b.cumsum(1) + b.topk(4, 1).values,
     "searching": lambda a, b: torch.searchsorted(a.sort(1).values.contiguous(), b.contiguous()),
     "gathering": lambda a, b: a.gather(1, (b > 0).long()) + a.gather(1, torch.tensor([[0, 1, 0, 3]] * 3)),
-    "looking up": lambda a, b: a[(b[:, 0] > 0).long()] + F.embedding((b[:, 0] > 1).long(), a),
+    "indexing": lambda a, b: a[(b[:, 0] > 0).long()],
+    "embedding": lambda a, b: F.embedding((b[:, 0] > 0).long(), a),
     "one-hot": lambda a, b: F.one_hot((a[:, 0] > 0).long(), 2).float() @ b[:2],
     "scattering": _scattered,
     "moving": lambda a, b: torch.cat([a.roll(1, 1), b.flip(0)]).repeat(2, 1)[1:].t().reshape(-1, 2),
@@ -126,9 +128,13 @@ def test_a_weight_of_zero_cuts_nothing() -> None:
     zero, elsewhere, tracker, a = torch.zeros(()), torch.zeros(3, 3), TaintTracker(), torch.ones(3)
     tracker.mark(a, 4)
     tracker.mark(zero, WEIGHTS)
+    gate = torch.zeros(3, 3)
+    tracker.mark(gate, torch.full((3, 3), 8))
     with tracker:
-        found = [a * zero, a * 0.0, zero.expand(3, 3) @ a[:, None], elsewhere @ a[:, None]]
-    assert [int(tracker.of(item).flatten()[0]) for item in found] == [4 | WEIGHTS, 4, 4 | WEIGHTS, 4 | FOREIGN]
+        found = [a * zero, a * 0.0, zero.expand(3, 3) @ a[:, None], elsewhere @ a[:, None], gate @ a[:, None]]
+        cut = torch.zeros(3, 3) @ a[:, None]
+    assert [int(tracker.of(item).flatten()[0]) for item in found] == [4 | WEIGHTS, 4, 4 | WEIGHTS, 4 | FOREIGN, 4 | 8]
+    assert not tracker.of(cut).any()
 
 
 def test_only_a_known_minus_infinity_hides_a_key() -> None:
@@ -139,8 +145,10 @@ def test_only_a_known_minus_infinity_hides_a_key() -> None:
         hidden = torch.tensor([False, True])
         known = torch.softmax(logits + torch.zeros(2).masked_fill(hidden, -torch.inf), 0)
         finite = torch.softmax(logits + torch.zeros(2).masked_fill(hidden, -1e9), 0)
+        filled = torch.softmax(logits.masked_fill(hidden, -1e9), 0)
         own = torch.softmax(logits.masked_fill(torch.stack([hidden[0], logits[0] == 0]), -torch.inf), 0)
-    assert [tracker.of(item).tolist() for item in (known, finite, own)] == [[4, 0], [12, 12], [12, 12]]
+    sets = [tracker.of(item).tolist() for item in (known, finite, filled, own)]
+    assert sets == [[4, 0], [12, 12], [4, 4], [12, 12]]
 
 
 def test_branches_arrays_and_operations_without_a_rule_are_named() -> None:

@@ -13,6 +13,7 @@ import torch
 
 from eval.ablation_audit import context_ablation
 from eval.case import AuditResult, Case
+from eval.certificate import certificate
 from eval.label_audits import history, leakage, unknown_label
 from eval.loader_audit import loader
 from eval.path_audit import paths
@@ -39,6 +40,7 @@ AUDITS: dict[str, Callable[[Case], AuditResult]] = {
     "probabilities": probabilities,
     "context_ablation": context_ablation,
     "paths": paths,
+    "certificate": certificate,
 }
 """Every audit by name, in the order in which they are shown."""
 

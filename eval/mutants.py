@@ -8,7 +8,7 @@ import dataclasses
 import difflib
 from collections.abc import Callable
 
-from eval import mutant_heads, mutant_labels, mutant_masks, mutant_stages
+from eval import mutant_flows, mutant_heads, mutant_labels, mutant_masks, mutant_stages
 from eval.subject import Subject
 from eval.tracing import Stage
 from priors.task import TaskKind
@@ -105,6 +105,8 @@ _ALL = (
     Mutant(make=mutant_heads.head_keeps_hidden_labels, audit="context_ablation", stage=Stage.HEAD, kinds=_CLASSES),
     Mutant(make=mutant_heads.scale_keeps_hidden_labels, audit="context_ablation", stage=Stage.HEAD, kinds=_NUMBERS),
     Mutant(make=mutant_heads.memory_of_another_table, audit="paths", stage=Stage.BLOCKS),
+    Mutant(make=mutant_flows.empty_rows_borrow_from_queries, audit="certificate", stage=Stage.ROW),
+    Mutant(make=mutant_flows.dormant_query_adapter, audit="certificate", stage=Stage.HEAD),
 )
 
 MUTANTS: dict[str, Mutant] = {mutant.name: mutant for mutant in _ALL}

@@ -18,6 +18,7 @@ from model import (
     network,
     regression_heads,
     row_embedding,
+    shared_backbone,
 )
 from model.network import NetworkInputs
 
@@ -32,6 +33,7 @@ _MODULES = (
     network,
     regression_heads,
     row_embedding,
+    shared_backbone,
 )
 _QUERY_LABEL = re.compile(r"(y|labels?|targets?|answers?)(_query|_queries)?|query_(y|labels?|targets?|answers?)")
 _CONTEXT_LABELS = {"model.label_injection.LabelEncoder", "model.column_embedding.ColumnBlock"}  # context's

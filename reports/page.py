@@ -11,7 +11,7 @@ from typing import Any
 
 import jinja2
 
-from reports import alignment, exhibits, figures, standings
+from reports import alignment, exhibits, figures, regret, standings
 from reports.drawing import Picture
 from reports.run_folder import KindFiles, Run, read_run
 from reports.standings import HEADLINES, Cell, Metric
@@ -52,6 +52,8 @@ class KindSection:
     training: Sequence[Picture]
     masks: Sequence[Picture]
     readings: Sequence[Picture]
+    skill: Sequence[Picture]
+    skill_sentences: Sequence[str]
     cost: Sequence[Picture]
     tiles: Sequence[standings.Tile]
     facts: Sequence[alignment.Fact]
@@ -61,7 +63,7 @@ class KindSection:
     def pictures(self) -> list[Picture]:
         """All of them."""
         drawn = [picture for table in self.tables for picture in table.pictures]
-        return [*self.training, *self.masks, *self.readings, *self.cost, *drawn]
+        return [*self.training, *self.masks, *self.readings, *self.skill, *self.cost, *drawn]
 
 
 def render(folder: pathlib.Path) -> pathlib.Path:
@@ -111,6 +113,8 @@ def _template(name: str) -> str:
 
 
 def _section(part: KindFiles, run: Run) -> KindSection:
+    ordinary, regrets = regret.split(part.scores)
+    part = dataclasses.replace(part, scores=ordinary)
     metrics = standings.metrics_of(part.scores)
     headlines = HEADLINES[part.kind]
     ordered = sorted(metrics, key=lambda metric: (headlines + (metric.key,)).index(metric.key))
@@ -129,6 +133,8 @@ def _section(part: KindFiles, run: Run) -> KindSection:
         training=exhibits.training_pictures(part),
         masks=exhibits.mask_pictures(views, kind=part.kind),
         readings=exhibits.reading_pictures(views, kind=part.kind),
+        skill=regret.regret_pictures(regrets, kind=part.kind),
+        skill_sentences=regret.sentences(regrets, config=run.config),
         cost=[*exhibits.throughput_pictures(part), *exhibits.growth_pictures(views, kind=part.kind)],
         tiles=standings.tiles(part.scores, headlines=[standings.metric_of(key) for key in headlines]),
         facts=alignment.aligned_facts(part.kind, run.config),

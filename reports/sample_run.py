@@ -15,6 +15,10 @@ TABLES = {
     "classification": ("synthetic", "digits", "wine"),
     "regression": ("synthetic", "diabetes"),
 }
+EXACT_FAMILIES = {
+    "classification": ("dirichlet_table", "small_tree"),
+    "regression": ("linear_gaussian", "gaussian_process"),
+}
 METRICS = {
     "classification": ("auc_ovr", "auc_ovo", "accuracy", "nll", "ece"),
     "regression": ("rmse", "r2", "crps", "coverage90", "width90"),
@@ -99,6 +103,28 @@ def _write_metrics(path: pathlib.Path, generator: np.random.Generator) -> None:
 
 
 def _rows(kind: str, generator: np.random.Generator) -> list[ResultRow]:
+    return _scores(kind, generator) + _regrets(kind, generator)
+
+
+def _regrets(kind: str, generator: np.random.Generator) -> list[ResultRow]:
+    return [
+        ResultRow(
+            kind=kind,
+            table=f"{family}@{size}",
+            model=model,
+            metric="regret",
+            seed=task,
+            value=float(generator.gamma(4.0, 0.5 / size**0.5)),
+            num_episodes=1,
+        )
+        for family in EXACT_FAMILIES[kind]
+        for size in (8, 32, 128)
+        for model in ("veritab", "linear")
+        for task in range(8)
+    ]
+
+
+def _scores(kind: str, generator: np.random.Generator) -> list[ResultRow]:
     return [
         ResultRow(
             kind=kind,

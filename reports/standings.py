@@ -71,6 +71,8 @@ METRICS = {
         _metric("crps", "CRPS", direction=Direction.LOWER, meaning=f"whole forecast against the answer, {_UNITS}"),
         _metric("r2", "R²", direction=Direction.HIGHER, meaning="explained variance of the point forecast"),
         _metric("rmse", "RMSE", direction=Direction.LOWER, meaning=f"error of the point forecast, {_UNITS}"),
+        _metric("mae", "MAE", direction=Direction.LOWER, meaning=f"absolute error of the median, {_UNITS}"),
+        _metric("crossing_rate", "Crossing", direction=Direction.LOWER, meaning="neighbouring quantiles that cross"),
         _metric("coverage90", "Coverage", direction=Direction.NEAR_90, meaning="answers inside the 5–95 % interval"),
         _metric("width90", "Width", direction=Direction.NONE, meaning=f"mean width of that interval, {_UNITS}"),
         _metric("seconds", "Time", direction=Direction.LOWER, meaning="seconds to fit and predict, per episode"),

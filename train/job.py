@@ -21,7 +21,7 @@ from train.loop import LoopConfig, LoopHooks, train
 from train.regularisation import thinned
 from train.state import TrainState, fresh_state, read_validation, restore_state, save_state
 from train.step import compute_dtype
-from train.validation import same_shape_batches, validation_figures
+from train.validation import loss_name, same_shape_batches, validation_figures
 
 VALIDATION_SEED = 1  # of the held-out tasks that choose the checkpoint; those that report have other seeds
 
@@ -131,18 +131,19 @@ class _Writer:
 
 
 def note_best(job: TrainingJob) -> int:
-    """Writes `best.json`, {"step", "nll"} of the checkpoint with the lowest validation NLL, and returns its step.
+    """Writes `best.json`, {"step", "nll" or "loss"}, of the checkpoint with the lowest one; returns its step.
 
     It is read off the checkpoints themselves, so it is right after a kill at any point and after damage to one.
 
     Raises:
         Failure: NOT_FOUND when there is no checkpoint.
     """
-    scored = [(read_validation(folder)["nll"], checkpoint.step_of(folder)) for folder in verified(job.checkpoints)]
+    name = loss_name(job.network)
+    scored = [(read_validation(folder)[name], checkpoint.step_of(folder)) for folder in verified(job.checkpoints)]
     if not scored:
         raise Failure(ExitCode.NOT_FOUND, f"{job.checkpoints} holds no whole checkpoint: train first")
-    nll, step = min(scored)
-    files.write_json(pathlib.Path(job.folder) / "best.json", {"step": step, "nll": nll})
+    loss, step = min(scored)
+    files.write_json(pathlib.Path(job.folder) / "best.json", {"step": step, name: loss})
     return step
 
 

@@ -7,7 +7,9 @@ import numpy as np
 import torch
 
 from eval.records import network_inputs
-from model.network import Network
+from model.label_injection import LabelKind
+from model.network import Network, NetworkConfig
+from model.regression_heads import RegressionHeadKind
 from priors.task import Episode, TaskBatch, collate
 from train.step import compute_dtype, query_losses
 
@@ -22,7 +24,11 @@ def same_shape_batches(episodes: Sequence[Episode]) -> list[TaskBatch]:
 
 @torch.no_grad()
 def validation_figures(network: Network, batches: Sequence[TaskBatch]) -> dict[str, float]:
-    """Mean NLL in nats over tasks ("nll"; regression: on the scaled axis), and the same per family ("nll/...")."""
+    """Mean of what training minimises, over tasks ("nll") and per family ("nll/...").
+
+    NLL in nats (regression: on the scaled axis); squared error for a scalar head and pinball loss for a quantile head,
+    whose figures are named "loss" instead.
+    """
     network.eval()
     device = next(network.parameters()).device
     dtype = compute_dtype(device)
@@ -33,5 +39,12 @@ def validation_figures(network: Network, batches: Sequence[TaskBatch]) -> dict[s
         per_task = query_losses(prediction, torch.from_numpy(batch.y_query).to(device)).mean(-1).tolist()
         for family, loss in zip(batch.families, per_task, strict=True):
             losses[family].append(loss)
-    figures = {f"nll/{family}": float(np.mean(values)) for family, values in sorted(losses.items())}
-    return {"nll": float(np.mean([loss for values in losses.values() for loss in values])), **figures}
+    name = loss_name(network.config)
+    figures = {f"{name}/{family}": float(np.mean(values)) for family, values in sorted(losses.items())}
+    return {name: float(np.mean([loss for values in losses.values() for loss in values])), **figures}
+
+
+def loss_name(config: NetworkConfig) -> str:
+    """What the training loss of a network is called: "nll" where it is one, else "loss"."""
+    is_nll = config.kind is LabelKind.CLASSIFICATION or config.regression.kind is RegressionHeadKind.BAR
+    return "nll" if is_nll else "loss"

@@ -1,6 +1,6 @@
 """Mutants whose leak has no effect on any specimen: only the data flow shows it (see `eval.certificate`).
 
-Each function takes a clean subject and returns one with the mistake.
+Each function takes a clean subject and returns one with the mistake, on the fast path, where the mistake sits.
 """
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from eval.mutant_masks import with_network
 from eval.subject import Subject
+from model.icl_transformer import AttentionPath
 from model.network import Network, NetworkInputs
 
 
@@ -25,7 +26,7 @@ def empty_rows_borrow_from_queries(subject: Subject) -> Subject:
     def change(network: Network) -> None:
         network.__class__ = _BorrowingNetwork
 
-    return with_network(subject, change)
+    return with_network(subject, change, path=AttentionPath.FAST)
 
 
 class _QueryAdapter(nn.Module):
@@ -56,4 +57,4 @@ def dormant_query_adapter(subject: Subject) -> Subject:
         network.__class__ = _AdaptedNetwork
         network.adapter = _QueryAdapter()
 
-    return with_network(subject, change)
+    return with_network(subject, change, path=AttentionPath.FAST)

@@ -203,7 +203,6 @@ class TaintTracker(TorchDispatchMode):
 
     def _register(self, tensor: Tensor, taint: int) -> None:
         storage = tensor.untyped_storage()
-        taint |= self.control
         self._shadows[storage._cdata] = _Shadow(storage=storage, element_size=tensor.element_size(), taint=taint)
 
     def _write(self, tensor: Tensor, taint: Tensor) -> None:

@@ -185,8 +185,11 @@ def product(left: Tensor, right: Tensor, *, taints: tuple[Tensor, Tensor]) -> Te
 
 
 def _zeros(value: Tensor, taint: Tensor) -> Tensor | None:
-    found = (taint == 0) & (value == 0) if taint.numel() and 0 not in taint.stride() else None
-    return found if found is not None and bool(found.any()) else None
+    """Where a factor is a known 0, or None when it is nowhere."""
+    if not taint.numel() or (not any(taint.stride()) and taint[(0,) * taint.dim()] != 0):  # weights have one set
+        return None
+    found = (taint == 0) & (value == 0)
+    return found if bool(found.any()) else None
 
 
 def _fused_attention(call: Call) -> list[Tensor] | None:

@@ -104,7 +104,7 @@ def prediction_gap(first: Run, second: Run) -> float:
 
 
 def visibility_truth(batch: TaskBatch, *, num_thinking: int) -> Tensor:
-    """[B, P + T, P + T] bool: every row may read the thinking rows and the real context rows of its table (seed 5.5)."""
+    """[B, P + T, P + T] bool: every row may read thinking rows and the real context rows of its table (seed 5.5)."""
     real = torch.nn.functional.pad(torch.from_numpy(batch.context_mask), (num_thinking, 0), value=True)
     (tables, num_context), num_query = real.shape, batch.x_query.shape[1]
     rows = num_context + num_query

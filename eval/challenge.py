@@ -2,8 +2,8 @@
 
     bazel run //eval:challenge -- [--json FILE]
 
-Prints which audit fails on what, and the stage that it names. The exit status is 0 only if every mutant is caught by its
-audit at its stage, and no audit fails on a clean network. Takes about two minutes on one core.
+Prints which audit fails on what, and the stage that it names. The exit status is 0 only if every mutant is caught by
+its audit at its stage, and no audit fails on a clean network. Takes about two minutes on one core.
 """
 
 import dataclasses

@@ -2,8 +2,8 @@
 
     bazel run //eval:compare_heads -- CHECKPOINT [--num-seeds 3] [--out FOLDER]
 
-CHECKPOINT is a step folder, or a run folder (its classification model). Fresh heads learn on the same tasks for the same
-steps; a temperature is fitted on other tasks, and scores come from a third set. About two minutes on one core.
+CHECKPOINT is a step folder, or a run folder (its classification model). Fresh heads learn on the same tasks for the
+same steps; a temperature is fitted on other tasks, and scores come from a third set.
 """
 
 import dataclasses
@@ -23,7 +23,10 @@ from tools.config import parse_flags, to_json
 from tools.failure import ExitCode, Failure, run_program
 
 _PROGRAM = "//eval:compare_heads"
-_BOUNDARY = "The backbone was trained under one of these heads, which may favour it. Intervals are over tasks; seeds are averaged."
+_BOUNDARY = (
+    "The backbone was trained under one of these heads, which may favour it. Intervals are over tasks; seeds are "
+    "averaged."
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

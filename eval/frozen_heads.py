@@ -69,7 +69,7 @@ class FrozenConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class States:
-    """Frozen hidden states of one task. Args: query [1, M, D], context [1, N, D], labels [1, N], answers [M], classes."""
+    """Frozen hidden states of one task. Args: query [1, M, D], context [1, N, D], labels [1, N], answers [M], K."""
 
     query: Tensor
     context: Tensor

@@ -1,4 +1,4 @@
-"""Every audit against every mutant, and against clean networks of every head: which fails, and the stage it names (5.E).
+"""Every audit against every mutant, and against clean networks of every head: which fails, and at which stage (5.E).
 
 The matrix is recorded in `testdata/matrix.json`; a test makes it anew and compares.
 """
@@ -71,7 +71,7 @@ def cells(subject: Subject) -> dict[str, str]:
 
 
 def faults(rows: list[Row]) -> list[str]:
-    """What is wrong with a matrix, a line each: a mutant that its audit misses or misplaces, a clean network that fails."""
+    """What is wrong with a matrix, a line each: a mutant missed or misplaced by its audit, a clean network that fails."""
     found = []
     for row in rows:
         if row.clean:

@@ -19,7 +19,8 @@ _BF16_TARGETS = 0.1  # means, quantiles and points, in deviations of the context
 def paths(case: Case) -> AuditResult:
     """Cached predictions equal those of the audited path, and so do bf16 ones, coarsely; neither leaks, bit by bit.
 
-    A context is remembered once and asked twice, with other questions between; another context is remembered before and meanwhile.
+    A context is remembered once and asked twice, with other questions between; another context is remembered before and
+    meanwhile.
     """
     name, subject = "paths", case.subject.fresh()
     batch = subject.collate(list(case.episodes))

@@ -87,8 +87,9 @@ def test_rows_pick_tables_context_and_queries_of_a_sequence() -> None:
 def test_the_first_reading_that_moved_is_named() -> None:
     """In the order of the first trace, above the tolerance."""
     one, two = torch.ones(1, 2), torch.ones(1, 2) + 1e-7
-    before = Trace(readings=(_reading(one), _reading(one, name="b"), _reading(one, name="c")), attention=(), num_thinking=0)
-    after = Trace(readings=(_reading(one), _reading(two, name="b"), _reading(one * 3, name="c")), attention=(), num_thinking=0)
+    first = (_reading(one), _reading(one, name="b"), _reading(one, name="c"))
+    second = (_reading(one), _reading(two, name="b"), _reading(one * 3, name="c"))
+    before, after = (Trace(readings=found, attention=(), num_thinking=0) for found in (first, second))
     found = differences(before, after, rows_before=Rows(), rows_after=Rows())
     exact, loose = first_moved(found), first_moved(found, tolerance=1e-3)
     assert exact is not None and loose is not None

@@ -48,7 +48,7 @@ class ICLConfig:
     num_heads: int = 2
     """Attention heads per block."""
     num_kv_heads_query: int | None = None
-    """Key/value heads that query rows read, the first ones of all (None: all; TabPFN-3: 1). Fewer make a small cache."""
+    """Key/value heads that query rows read, the first of all (None: all; TabPFN-3: 1). Fewer make a small cache."""
     length_scaling: bool = False
     """Whether queries are scaled by the context's length (QASSMax)."""
     feed_forward_factor: int = 2
@@ -284,6 +284,7 @@ class ICLTransformer(nn.Module):
         """P, learned rows before the context."""
         return 0 if self.thinking_rows is None else len(self.thinking_rows)
 
+    # style: the order of arguments is the course's
     def remember(
         self,
         context_rows: Tensor,

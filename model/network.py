@@ -160,9 +160,9 @@ class Network(nn.Module):
         """Predicts every query of every table.
 
         Raises:
-            BadInput (a ValueError): TABLE_EMPTY without context rows, queries or columns; OVER_LIMIT for too many columns
-                or classes, or a label outside 0..K-1; BAD_MASK for a mask of another shape or dtype, or one that hides
-                a whole context.
+            BadInput (a ValueError): TABLE_EMPTY without context rows, queries or columns; OVER_LIMIT for too many
+                columns or classes, or a label outside 0..K-1; BAD_MASK for a mask of another shape or dtype, or one
+                that hides a whole context.
         """
         _check_masks(inputs)
         if self.icl.path is AttentionPath.CACHED:

@@ -35,8 +35,8 @@ def query_losses(
 ) -> Tensor:
     """What training minimises for y_query [B, M], [B, M]. Queries whose class the context lacks count as zero.
 
-    Classes: cross-entropy in nats, which without smoothing is the NLL. Regression: what the head's prediction minimises, on the axis of the targets scaled by their
-    context, so tasks of any unit weigh the same.
+    Classes: cross-entropy in nats, which without smoothing is the NLL. Regression: what the head's prediction
+    minimises, on the axis of the targets scaled by their context, so tasks of any unit weigh the same.
     """
     if isinstance(prediction, ClassLogProbabilities):
         return prediction.losses(y_query, smoothing=smoothing)

@@ -221,10 +221,11 @@ def test_with_groups_only_the_order_around_the_table_matters(kind: LabelKind) ->
     assert distance(_predict(network, _reordered(inputs, torch.tensor([1, 0, 2, 3, 4]))), found) > 1e-4
 
 
+@pytest.mark.parametrize("target_aware", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_context_order_moves_no_row_token(kind: LabelKind) -> None:
+def test_context_order_moves_no_row_token(kind: LabelKind, target_aware: bool) -> None:
     """1.4: context rows permuted with their labels: their tokens move along, those of queries stay, to rounding."""
-    network, inputs = _network(kind), _inputs(kind)
+    network, inputs = _network(kind, target_aware=target_aware), _inputs(kind)
     order = torch.tensor([8, 3, 0, 5, 1, 7, 4, 2, 6])
     before, after = _rows(network, inputs), _rows(network, take(inputs, context=order))
     assert distance(after, torch.cat([before[:, :9][:, order], before[:, 9:]], dim=1)) < 1e-11

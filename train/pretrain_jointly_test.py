@@ -33,9 +33,11 @@ for argv in json.loads(sys.argv[1]):
     results.append([status, out.getvalue(), err.getvalue()])
 print(json.dumps(results))
 """
-_SMALL = ["--num-steps", "2", "--batch-size", "4", "--num-held-out-tasks", "4"]
-_SMALL += ["--shards.group-size", "4", "--shards.groups-per-part", "1"]
-_SMALL += ["--shards.max-rows", "64", "--shards.max-features", "3"]
+_SMALL = (
+    *("--num-steps", "2", "--batch-size", "4", "--num-held-out-tasks", "4"),
+    *("--shards.group-size", "4", "--shards.groups-per-part", "1"),
+    *("--shards.max-rows", "64", "--shards.max-features", "3"),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

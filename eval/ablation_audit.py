@@ -26,7 +26,8 @@ def context_ablation(case: Case) -> AuditResult:
     """Hides every context label: in the columns, at injection, in the head's values and the target's statistics (5.B).
 
     Then other labels in the records move nothing, bit by bit; a head that reads rows is uniform; predictions differ
-    from those with labels; and they are at chance by a permutation test, classes in random slots, targets with both signs.
+    from those with labels; and they are at chance by a permutation test, classes in random slots, targets with both
+    signs.
     """
     name, subject = "context_ablation", case.subject.fresh()
     ablated = dataclasses.replace(subject, gate=lambda batch: _without_labels(subject.gate(batch)))

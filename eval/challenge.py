@@ -15,6 +15,7 @@ import rich.table
 from eval import matrix
 from eval.audits import AUDITS
 from eval.clean_networks import clean_names
+from eval.mutants import MUTANTS
 from tools import files, paths, progress
 from tools.config import parse_flags
 from tools.failure import ExitCode, run_program
@@ -44,7 +45,7 @@ def _main(argv: list[str]) -> int:
             rows.append(matrix.clean_row(name))
             report(len(rows), name)
     console = rich.console.Console()
-    console = console if console.is_terminal else rich.console.Console(width=200)
+    console = console if console.is_terminal else rich.console.Console(width=150)
     console.print(_table(rows))
     if flags.json is not None:
         files.write_json(paths.user_path(flags.json), matrix.as_json(rows))
@@ -57,13 +58,16 @@ def _main(argv: list[str]) -> int:
 
 
 def _table(rows: list[matrix.Row]) -> rich.table.Table:
-    table = rich.table.Table(title="the stage at which each audit fails; a dot where it passes")
-    table.add_column("subject")
-    for audit in AUDITS:
-        table.add_column(audit.replace("_", " "))
+    legend = ", ".join(f"{number} {audit.replace('_', ' ')}" for number, audit in enumerate(AUDITS, 1))
+    table = rich.table.Table(title="x where an audit fails, a dot where it passes", caption=legend, box=None)
+    table.add_column("subject", no_wrap=True)
+    for number in range(1, len(AUDITS) + 1):
+        table.add_column(str(number), justify="right", no_wrap=True)
+    table.add_column("caught at", no_wrap=True)
     for row in rows:
-        cells = ["." if cell == matrix.PASS else cell for cell in row.cells.values()]
-        table.add_row(row.name, *cells, style="dim" if row.clean else "")
+        marks = ["." if cell == matrix.PASS else "x" for cell in row.cells.values()]
+        stage = "" if row.clean else row.cells[MUTANTS[row.subject].audit]
+        table.add_row(row.name, *marks, stage, style="dim" if row.clean else "")
     return table
 
 

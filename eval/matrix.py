@@ -71,7 +71,7 @@ def cells(subject: Subject) -> dict[str, str]:
 
 
 def faults(rows: list[Row]) -> list[str]:
-    """What is wrong with a matrix, a line each: a mutant missed or misplaced by its audit, a clean network that fails."""
+    """What is wrong with a matrix, a line each: a mutant missed or misplaced, a clean network that fails an audit."""
     found = []
     for row in rows:
         if row.clean:

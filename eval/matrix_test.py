@@ -41,9 +41,9 @@ def test_the_record_holds_every_mutant_and_every_clean_network() -> None:
     assert {name.partition(" ")[2] for name in clean} == set(clean_names())
 
 
-def test_every_audit_that_no_seed_asks_for_catches_what_nothing_else_does() -> None:
-    """Trust: an audit beyond the seeds must earn its place."""
-    beyond = {"loader", "history", "unknown_label", "paths"}
+def test_every_audit_that_the_course_does_not_ask_for_catches_what_nothing_else_does() -> None:
+    """5.E: an audit beyond the course must earn its place."""
+    beyond = {"loader", "unknown_label", "paths", "certificate"}
     assert beyond <= set(AUDITS)
     alone = {next(iter(audits)) for audits in _RECORDED.values() if len(audits) == 1}
     assert beyond <= alone

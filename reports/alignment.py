@@ -51,9 +51,9 @@ _COMMON = (
         relation=Relation.OTHER,
     ),
     Fact(
-        feature="Neighbour columns in a cell",
-        ours="j, j+1, j+3 (mod C)",
-        official="j+1, j+2, j+4 (mod C)",
+        feature="Feature group of a cell in column j",
+        ours="j + {cell.feature_offsets} (mod C)",
+        official="j + [1, 2, 4] (mod C)",
         relation=Relation.OTHER,
     ),
     Fact(

@@ -15,6 +15,7 @@ from reports import alignment, exhibits, figures, regret, standings
 from reports.drawing import Picture
 from reports.run_folder import KindFiles, Run, read_run
 from reports.standings import HEADLINES, Cell, Metric
+from reports.symmetry import Symmetry, symmetry_of
 from reports.verdict import AuditRow, audit_rows
 from tools import files
 
@@ -52,6 +53,7 @@ class KindSection:
     training: Sequence[Picture]
     masks: Sequence[Picture]
     readings: Sequence[Picture]
+    symmetry: Symmetry | None
     skill: Sequence[Picture]
     skill_sentences: Sequence[str]
     cost: Sequence[Picture]
@@ -99,7 +101,13 @@ def page_text(run: Run, *, sections: Sequence[KindSection], cost: Sequence[Pictu
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"label": standings.label_of, "spread": _spread, "count": _count, "figure": _figure}
+    environment.filters |= {
+        "label": standings.label_of,
+        "spread": _spread,
+        "count": _count,
+        "figure": _figure,
+        "size": _size,
+    }
     return environment.get_template("page.html.jinja").render(
         run=run,
         sections=sections,
@@ -133,6 +141,7 @@ def _section(part: KindFiles, run: Run) -> KindSection:
         training=exhibits.training_pictures(part),
         masks=exhibits.mask_pictures(views, kind=part.kind),
         readings=exhibits.reading_pictures(views, kind=part.kind),
+        symmetry=symmetry_of(views, kind=part.kind),
         skill=regret.regret_pictures(regrets, kind=part.kind),
         skill_sentences=regret.sentences(regrets, config=run.config),
         cost=[*exhibits.throughput_pictures(part), *exhibits.growth_pictures(views, kind=part.kind)],
@@ -162,6 +171,11 @@ def _count(value: Any) -> str:
 def _figure(value: Any) -> str:
     """A figure of an audit: counts as they are, small numbers with their exponent."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _size(value: float) -> str:
+    """Two digits, small numbers with their exponent; an exact 0 is 0."""
+    return f"{value:.2g}"
 
 
 def _throughput(curves: Mapping[str, figures.Curve]) -> str:

@@ -111,6 +111,19 @@ def test_changing_one_mask_cell_or_one_view_value_changes_its_picture(copied: pa
     assert _differing(after, render(copied).read_text()) == {"reading"}
 
 
+def test_changing_one_size_of_a_symmetry_changes_its_table_and_absent_sizes_give_none(
+    copied: pathlib.Path, page: str
+) -> None:
+    """6.3, 1.4: the remaining dependence on orders is a reported figure, read from views.json."""
+    path = copied / "classification" / "views.json"
+    _change_json(path, lambda views: views["symmetry"].update({"class_slots/4/max": 0.4321}))
+    after = render(copied).read_text()
+    assert _differing(page, after) == {"reading"} and "0.43" in _parts(after)["reading"]
+    assert after.count("What should not matter") == 2
+    _change_json(path, lambda views: views.pop("symmetry"))
+    assert render(copied).read_text().count("What should not matter") == 1
+
+
 @pytest.mark.parametrize(
     ("name", "section", "change"),
     [

@@ -26,7 +26,8 @@ METRICS = {
 AUDITS = ("leakage", "query_set", "query_permutation", "context_order", "mask_graph", "slices", "padding")
 _SKILL = dict(zip(MODELS, (0.95, 0.5, 0.88, 0.91, 0.93, 0.86, 0.6), strict=True))
 _NETWORK = {
-    "cell": {"width": 32, "num_rounds": 2, "num_heads": 2, "num_inducing": 16, "num_tokens": 4, "target_aware": True},
+    "cell": {"width": 32, "num_rounds": 2, "num_heads": 2, "num_inducing": 16, "num_tokens": 4, "target_aware": True}
+    | {"feature_offsets": [0, 1, 3]},
     "icl": {"width": 128, "num_blocks": 6, "num_heads": 4, "max_classes": 10, "norm": "layer"},
     "retrieval": {"num_heads": 4, "head_width": 32, "clip": 1e-5},
     "buckets": {"num_buckets": 128, "border": 12.0, "inner_width": 0.02},
@@ -168,6 +169,16 @@ def _mask_views(generator: np.random.Generator, *, num_context: int, num_query: 
     }
 
 
+def _symmetry_views(changes: dict[str, float]) -> dict[str, float]:
+    """Sizes of one pass, halved by averaging over four."""
+    return {
+        f"{change}/{number}/{statistic}": size * factor / number**0.5
+        for change, size in changes.items()
+        for number in (1, 4)
+        for statistic, factor in (("mean", 1.0), ("max", 3.0))
+    }
+
+
 def classification_views(generator: np.random.Generator) -> dict[str, Any]:
     """views.json of a classification model: 36 context rows of 3 classes."""
     views = _mask_views(generator, num_context=36, num_query=12)
@@ -180,6 +191,7 @@ def classification_views(generator: np.random.Generator) -> dict[str, Any]:
         "context_labels": labels.tolist(),
         "query_label": 1,
         "probabilities": probabilities.tolist(),
+        "symmetry": _symmetry_views({"column_order": 0.0213, "class_slots": 0.0117, "context_order": 3.2e-8}),
     }
 
 
@@ -198,4 +210,5 @@ def regression_views(generator: np.random.Generator) -> dict[str, Any]:
         "curve_x": curve_x.tolist(),
         "curve_quantiles": {level: values.tolist() for level, values in quantiles.items()},
         "curve_truth": truth.tolist(),
+        "symmetry": _symmetry_views({"column_order": 0.0342, "context_order": 6.1e-8}),
     }

@@ -7,7 +7,7 @@ from typing import Any
 _MEANINGS = {
     "column_order": (
         "columns in another order",
-        "A cell looks at the columns of its group, so their order counts; without groups this is rounding.",
+        "A cell looks at the columns of its group, so their order counts; without groups only rounding is expected.",
     ),
     "class_slots": (
         "classes under other numbers",
@@ -15,7 +15,7 @@ _MEANINGS = {
     ),
     "context_order": (
         "context rows in another order",
-        "Rows carry no position, so this is rounding.",
+        "Rows carry no position: only rounding is expected.",
     ),
 }
 UNITS = {

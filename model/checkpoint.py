@@ -24,7 +24,7 @@ from tools import config as configs
 from tools import files
 from tools.failure import ExitCode, Failure
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _WEIGHTS, _CONFIG, _STATE, _VALUES = "weights.safetensors", "config.json", "state.safetensors", "state.json"
 _STEP_FOLDER = re.compile(r"step-(\d{8})")
 

@@ -178,7 +178,7 @@ def test_another_format_version_is_refused(tmp_path: pathlib.Path) -> None:
     assert newest_verified(tmp_path) is None
 
 
-@pytest.mark.parametrize("body", ["[]", "{}", '{"format_version": 1, "files": [], "step": 7}', "null", '{"files": {}}'])
+@pytest.mark.parametrize("body", ["[]", "{}", '{"format_version": 2, "files": [], "step": 7}', "null", '{"files": {}}'])
 def test_a_manifest_that_lists_no_checkpoint_is_refused(body: str, tmp_path: pathlib.Path) -> None:
     """T1: whatever JSON stands there."""
     folder = _save(tmp_path)

@@ -4,9 +4,11 @@ import dataclasses
 import pathlib
 from collections.abc import Callable
 
+import torch
+
 from model import presets as networks
 from model.label_injection import LabelKind
-from model.network import NetworkConfig
+from model.network import Network, NetworkConfig
 from priors import presets as priors
 from priors.generation import ShardConfig, checked_seed
 from priors.task import TaskKind
@@ -163,8 +165,22 @@ def checked(config: PretrainConfig) -> PretrainConfig:
         if model.network.kind.value != kind.value:
             found = model.network.kind.value
             raise Failure(ExitCode.BAD_FLAG, f"--{kind}.network.kind {found} is not {kind}: leave it out")
+        _check_network(kind, model.network)
         if config.data.shards.group_size % model.loop.batch_size:
             size, group = model.loop.batch_size, config.data.shards.group_size
             mend = f"give a number that divides --data.shards.group-size {group}"
             raise Failure(ExitCode.BAD_FLAG, f"--{kind}.loop.batch-size {size} does not fit the shards: {mend}")
     return config
+
+
+def _check_network(kind: TaskKind, config: NetworkConfig) -> None:
+    """Builds the network without its numbers: what its parts refuse is refused before anything is generated.
+
+    Raises:
+        Failure: BAD_FLAG, with the part's own words.
+    """
+    try:
+        with torch.device("meta"):
+            Network(config)
+    except Failure as failure:
+        raise Failure(ExitCode.BAD_FLAG, f"--{kind}.network: {failure.message}") from failure

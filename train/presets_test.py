@@ -19,6 +19,9 @@ def test_a_preset_is_what_its_golden_file_says(name: str) -> None:
     assert configs.from_json(PretrainConfig, found) == PRESETS[name]()
 
 
+_ONE_QUANTILE = ["--regression.network.regression.quantiles.num-quantiles", "1"]
+
+
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_a_preset_says_its_cost_and_fits_its_data(name: str) -> None:
     config = PRESETS[name]()
@@ -52,6 +55,24 @@ def test_a_value_that_no_run_can_have_is_refused_by_name(flags: list[str]) -> No
         checked(config)
     assert caught.value.code is ExitCode.BAD_FLAG
     assert flags[0] in caught.value.message and flags[1] in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--classification.network.cell.feature-offsets", "1", "2"], "feature_offsets"),
+        (["--classification.network.cell.width", "30", "--classification.network.cell.num-heads", "4"], "cell.width"),
+        (["--regression.network.regression.buckets.num-buckets", "1"], "num_buckets"),
+        (["--regression.network.regression.kind", "quantile", *_ONE_QUANTILE], "num_quantiles"),
+    ],
+)
+def test_a_network_that_cannot_be_built_is_refused_before_anything_is_made(flags: list[str], named: str) -> None:
+    """What a part refuses is one line with the part's field, before shards are generated."""
+    _, config = configs.parse_preset(PRESETS, flags, program="p", default="tiny")
+    with pytest.raises(Failure) as caught:
+        checked(config)
+    assert caught.value.code is ExitCode.BAD_FLAG
+    assert named in caught.value.message and flags[0].split(".")[0] in caught.value.message
 
 
 def test_presets_are_configs_that_can_run() -> None:

@@ -11,7 +11,9 @@ import torch
 
 from eval import audits, baselines, comparison, regret, results, tables, views
 from eval.icl_predictor import ICLPredictor
+from eval.prediction_cost import GrowthConfig, growth
 from eval.subject import Subject, subject_record
+from eval.symmetry import symmetry
 from model import checkpoint
 from model.network import Network
 from priors.generation import ensure_shards, held_out_episodes, shard_folder
@@ -28,6 +30,7 @@ from train.workers import connected, run_jobs
 EXPERIMENT = "veritab"
 SCORING_SEED = 2  # of the held-out synthetic tasks that report; validation has another
 _TREES_REAL, _TREES_SYNTHETIC = 300, 100
+_GROWTH = GrowthConfig(repeats=3, budget_seconds=4.0)
 
 
 def run_pipeline(run: RunFolder, render: Callable[[pathlib.Path], pathlib.Path]) -> dict[str, Any]:
@@ -202,7 +205,9 @@ def _audited(job: TrainingJob) -> Trained:
     files.write_json(folder / "audit.json", verdict)
     subject = subject_record(Subject(network=network), weights_sha256=loaded.weights_sha256)
     kind = TaskKind(job.network.kind.value)
-    files.write_json(folder / "views.json", views.views(network, views.sample_episode(kind)))
+    drawn = views.views(network, views.sample_episode(kind))
+    drawn |= {"symmetry": symmetry(network, kind), "growth": growth(network, config=_GROWTH)}
+    files.write_json(folder / "views.json", drawn)
     status = results.status_of(verdict, subject)
     failed = ", ".join(audit["name"] for audit in verdict["audits"] if not audit["passed"])
     progress.say(f"{kind}: {status}" + (f" (failed: {failed})" if failed else ""))

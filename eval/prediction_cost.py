@@ -101,7 +101,7 @@ def measured(network: Network, *, way: Way, config: GrowthConfig, with_flops: bo
         "query": [(config.fixed_context_rows, rows) for rows in config.query_rows],
     }
     share = None if config.budget_seconds is None else config.budget_seconds / len(plan)
-    with _fast_on_one_thread(network):
+    with _ready(network):
         for axis, (side, sizes) in enumerate(plan.items()):
             stop = None if share is None else time.perf_counter() + share
             rows, seconds, flops = [], [], []
@@ -127,7 +127,7 @@ def slope(rows: Sequence[float], values: Sequence[float], *, last: int = 3) -> f
     """The exponent a of values ~ rows^a: least squares on the logarithms of the last sizes; None below two sizes."""
     if min(len(rows), last) < 2:
         return None
-    return float(np.polyfit(np.log(rows[-last:]), np.log(values[-last:]), 1)[0])
+    return round(float(np.polyfit(np.log(rows[-last:]), np.log(values[-last:]), 1)[0]), 6) + 0.0
 
 
 def _check(config: GrowthConfig) -> None:
@@ -180,13 +180,17 @@ def _inputs(network: Network, num_context: int, num_query: int) -> NetworkInputs
 
 
 @contextlib.contextmanager
-def _fast_on_one_thread(network: Network) -> Iterator[None]:
-    """Sets the fast path and one thread, and puts both back."""
+def _ready(network: Network) -> Iterator[None]:
+    """Sets the fast path, one thread and no gradients (the counter of operations wants none), and puts all back."""
     threads, path = torch.get_num_threads(), network.icl.path
+    trained = [weight for weight in network.parameters() if weight.requires_grad]
     torch.set_num_threads(1)
     network.icl.path = AttentionPath.FAST
+    network.requires_grad_(False)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         network.icl.path = path
+        for weight in trained:
+            weight.requires_grad_(True)

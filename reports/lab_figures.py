@@ -18,6 +18,7 @@ from reports.drawing import CLASSES, INK, OTHERS, OURS, SECOND, Picture
 READ_BOUNDARY = "Rows that a prediction mechanism reads: neither causal neighbours nor a conclusion about mechanism."
 _HEAD_COLOURS = {"bar": OURS, "scalar": CLASSES[2], "quantile": SECOND}
 _LARGEST_MARK = 260.0
+_GOALS = {"coverage": 0.9, "width_ratio": 1.0}
 
 
 @drawing.styled
@@ -216,21 +217,19 @@ def trial_picture(table: Mapping[str, Any], *, name: str, yardsticks: Mapping[st
     metrics = {"centre_rmse": "Centre error", "coverage": "Coverage of 90 %", "width_ratio": "Width / true width"}
     figure = Figure(figsize=(7.4, 1.9 * len(families) + 0.5), layout="constrained")
     panels, told = figure.subplots(len(families), len(metrics), squeeze=False, sharey=True, sharex="col"), []
-    for row, family in zip(panels, families, strict=True):
-        for axes, (metric, title) in zip(row, metrics.items(), strict=True):
+    for place, family in enumerate(families):
+        for axes, (metric, title) in zip(panels[place], metrics.items(), strict=True):
             told += _draw_scores(axes, table, family=family, metric=metric)
-            axes.set_title(title if row is panels[0] else "")
-            goal = {"coverage": 0.9, "width_ratio": 1.0}.get(metric)
-            if goal is not None:
-                axes.axvline(goal, color=INK, linewidth=0.9)
-            else:
-                axes.axvline(yardsticks[family], color=INK, linewidth=0.9, linestyle=":")
+            axes.set_title(title if place == 0 else "")
+            if metric in _GOALS:
+                axes.axvline(_GOALS[metric], color=INK, linewidth=0.9)
             axes.xaxis.set_major_locator(ticker.MaxNLocator(4))
-        row[0].annotate(family, (0.0, 1.0), (2, 3), xycoords="axes fraction", textcoords="offset points", fontsize=8)
+        panels[place, 0].set_ylabel(family)
+    mean = ", ".join(f"{yardsticks[family]:.2f} on {family}" for family in families)
     caption = (
         "Large: mean over seeds, its 95 % t interval as a bar; small: seeds. Filled: each head trained its own "
-        "network; hollow: heads alone, on the same frozen hidden states. Dotted: what the context's mean scores. A point has no "
-        "interval."
+        "network; hollow: heads alone, on the same frozen hidden states. Black: what the truth scores. Centre error: "
+        f"RMSE to the true mean (the context's mean has {mean}). A point has no interval."
     )
     return drawing.picture(figure, name=name, caption=caption, alt="; ".join(told) + ".")
 
@@ -243,7 +242,7 @@ def _draw_scores(axes: Axes, table: Mapping[str, Any], *, family: str, metric: s
             score, colour = by_family[family][head][metric], _HEAD_COLOURS.get(head, OTHERS)
             if score["mean"] is None:
                 continue
-            place, fill = row + 0.3 * step - 0.15, "none" if step else "full"
+            place, fill = row + 0.3 * step - 0.15, "full" if arm == "whole" else "none"
             if score["low"] is not None:
                 axes.plot([score["low"], score["high"]], [place, place], color=colour, linewidth=1.4)
             axes.plot(score["per_seed"], [place] * len(score["per_seed"]), "|", color=colour, markersize=5)

@@ -65,7 +65,7 @@ _COMMON = (
     Fact(
         feature="Labels in the column stage (target-aware)",
         ours="{cell.target_aware}",
-        official="yes, on context rows",
+        official="yes",
         relation=Relation.MINI,
     ),
     Fact(
@@ -87,16 +87,22 @@ _COMMON = (
         relation=Relation.SAME,
     ),
     Fact(
-        feature="Query side of ICL attention",
-        ours="symmetric multi-head attention: every head has its own keys and values",
-        official="multi-query: the first key/value head serves all heads (icl_num_kv_heads_test = 1)",
+        feature="Key/value heads that query rows read in ICL, the first of all (icl_num_kv_heads_test)",
+        ours="{icl.num_kv_heads_query}",
+        official="1",
         relation=Relation.MINI,
     ),
     Fact(
-        feature="Scaling with context length",
-        ours="none in ICL; in the retrieval head a learned factor per head, linear in log N",
-        official="QASSMax in ICL: queries × base(log N) × (1 + tanh(modulation))",
+        feature="QASSMax in ICL: queries × base(log N) × (1 + tanh(modulation))",
+        ours="{icl.length_scaling}",
+        official="yes",
         relation=Relation.MINI,
+    ),
+    Fact(
+        feature="Role embeddings of context and query rows",
+        ours="{icl.role_embeddings}",
+        official="no",
+        relation=Relation.OTHER,
     ),
     Fact(
         feature="Normalisation",
@@ -108,20 +114,26 @@ _COMMON = (
 _CLASSIFICATION = (
     Fact(
         feature="Label embedding",
-        ours="orthogonal at the start, trainable; {icl.max_classes} classes at most",
-        official="orthonormal at the start, trainable; 160 classes at most",
+        ours="{icl.class_code} at the start, trainable; {icl.max_classes} classes at most",
+        official="orthogonal at the start, trainable; 160 classes at most",
         relation=Relation.MINI,
     ),
     Fact(
         feature="Classification head (heads × width is no class limit)",
-        ours="retrieval, {retrieval.num_heads} heads of width {retrieval.head_width}",
+        ours="{classification.kind}, {classification.num_heads} heads of width {classification.head_width}",
         official="retrieval, 6 heads of width 64",
         relation=Relation.MINI,
     ),
     Fact(
+        feature="Length scaling in the classification head",
+        ours="{classification.length_scaling}",
+        official="none",
+        relation=Relation.OTHER,
+    ),
+    Fact(
         feature="Class logits",
-        ours="log(clip(p, {retrieval.clip})) over the classes that the context holds",
-        official="log(max(p, 1e-05) + 3e-05) over all classes",
+        ours="form {classification.log_form}, over the classes that the context holds",
+        official="form tabpfn3, log(max(p, 1e-05) + 3e-05), over all classes",
         relation=Relation.OTHER,
     ),
     Fact(
@@ -140,8 +152,9 @@ _REGRESSION = (
     ),
     Fact(
         feature="Regression head",
-        ours="{icl.width} → 2 × {icl.width} → {buckets.num_buckets} buckets, sinh-spaced to ±{buckets.border}",
-        official="512 → 1024 → 5000 buckets, piecewise linear to ±128, half-normal tails",
+        ours="{regression.kind}: {icl.width} → 2 × {icl.width} → {regression.buckets.num_buckets} buckets, "
+        "{regression.buckets.rule} borders",
+        official="bar: 512 → 2 × 512 → 5000 buckets, tabpfn3 borders",
         relation=Relation.MINI,
     ),
 )
@@ -196,16 +209,19 @@ def _filled(fact: Fact, network: Mapping[str, Any]) -> Fact:
     return dataclasses.replace(fact, ours=text, relation=Relation.SAME if text == fact.official else fact.relation)
 
 
+_MISSING = object()
+
+
 def _at(node: Any, key: str) -> Any:
     for part in key.split("."):
         if not isinstance(node, Mapping) or part not in node:
-            return None
+            return _MISSING
         node = node[part]
     return node
 
 
 def _shown(value: Any) -> str:
-    if value is None:
+    if value is _MISSING:
         return "(not recorded)"
-    words = {True: "yes, on context rows", False: "no", "rms": "RMSNorm", "layer": "LayerNorm"}
-    return words.get(value, str(value)) if isinstance(value, (bool, str)) else str(value)
+    words = {True: "yes", False: "no", None: "all", "rms": "RMSNorm", "layer": "LayerNorm"}
+    return words.get(value, str(value)) if isinstance(value, (bool, str)) or value is None else str(value)

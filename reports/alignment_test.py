@@ -13,7 +13,8 @@ def _config(**network: object) -> dict[str, object]:
 CONFIG = _config(
     cell={"width": 48, "num_rounds": 2, "num_heads": 2, "num_inducing": 16, "num_tokens": 4, "target_aware": False}
     | {"feature_offsets": [0, 2]},
-    icl={"num_blocks": 7, "num_heads": 3, "width": 96, "max_classes": 10, "norm": "rms"},
+    icl={"num_blocks": 7, "num_heads": 3, "width": 96, "max_classes": 10, "norm": "rms"}
+    | {"num_kv_heads_query": None, "length_scaling": True, "role_embeddings": True},
 )
 
 
@@ -28,6 +29,8 @@ def test_our_side_is_filled_from_the_configuration() -> None:
     assert ours["Labels in the column stage (target-aware)"] == "no"
     assert ours["Normalisation"] == "pre-norm, RMSNorm"
     assert ours["Feature group of a cell in column j"] == "j + [0, 2] (mod C)"
+    assert next(text for feature, text in ours.items() if "icl_num_kv_heads_test" in feature) == "all"
+    assert next(text for feature, text in ours.items() if "QASSMax" in feature) == "yes"
 
 
 def test_what_comes_out_equal_is_called_the_same_and_a_missing_part_is_not() -> None:

@@ -28,9 +28,11 @@ _SKILL = dict(zip(MODELS, (0.95, 0.5, 0.88, 0.91, 0.93, 0.86, 0.6), strict=True)
 _NETWORK = {
     "cell": {"width": 32, "num_rounds": 2, "num_heads": 2, "num_inducing": 16, "num_tokens": 4, "target_aware": True}
     | {"feature_offsets": [0, 1, 3]},
-    "icl": {"width": 128, "num_blocks": 6, "num_heads": 4, "max_classes": 10, "norm": "layer"},
-    "retrieval": {"num_heads": 4, "head_width": 32, "clip": 1e-5},
-    "buckets": {"num_buckets": 128, "border": 12.0, "inner_width": 0.02},
+    "icl": {"width": 128, "num_blocks": 6, "num_heads": 4, "max_classes": 10, "norm": "layer"}
+    | {"num_kv_heads_query": None, "length_scaling": False, "role_embeddings": True, "class_code": "orthogonal"},
+    "classification": {"kind": "retrieval", "num_heads": 4, "head_width": 32, "log_form": "course"}
+    | {"length_scaling": "log"},
+    "regression": {"kind": "bar", "buckets": {"num_buckets": 128, "rule": "sinh"}},
     "max_features": 100,
 }
 

@@ -12,6 +12,7 @@ import enum
 import torch
 from torch import Tensor, nn
 
+from model import input_checks
 from model.attention import (
     Attention,
     FeedForward,
@@ -262,8 +263,16 @@ class ICLTransformer(nn.Module):
 
         Returns:
             h_context [B, N, D] and h_query [B, M, D]: rows 0..N-1 and N..T-1 of the sequence (seed 5.4).
+
+        Raises:
+            BadInput (a ValueError): TABLE_EMPTY without context rows or queries; BAD_MASK for a mask of another shape or
+                dtype, or one that hides a whole context.
         """
-        num_context = context_rows.shape[1]
+        context, num_context = tuple(context_rows.shape[:2]), context_rows.shape[1]
+        input_checks.check_rows(num_context, query_rows.shape[1])
+        input_checks.check_context_mask(context_mask, shape=context)
+        input_checks.check_mask("query_mask", query_mask, shape=tuple(query_rows.shape[:2]))
+        input_checks.check_mask("label_mask", label_mask, shape=context)
         z = self.injection(context_rows, context_labels, query_rows, label_mask)
         if self.path is AttentionPath.CACHED:
             memory = self._remember(z[:, :num_context], context_mask)

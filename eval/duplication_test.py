@@ -1,13 +1,16 @@
 """Context duplication: what is measured is the mass on all copies, and it is measured on the duplicated table."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from eval.duplication import Duplication, duplicated, duplication
-from eval.row_reading import Reader, query_weights
-from eval.small_network import rerandomised_network, small_network
+from eval.row_reading import Reader, block_weights, query_weights
+from eval.small_network import rerandomised_network, small_config, small_network
 from eval.subject import Subject
 from eval.views import sample_episode
+from model.classification_head import ClassificationHeadConfig, LengthScaling
 from model.icl_transformer import AttentionPath
 from model.network import Network
 from priors.task import TaskKind
@@ -57,6 +60,29 @@ def test_frozen_mass_is_what_counting_copies_gives_where_no_weight_depends_on_th
     expected = (np.array(found.copies) + 1) / (_CONTEXT + np.array(found.copies))
     assert found.frozen_mass == pytest.approx(np.repeat(expected[:, None], _QUERY, axis=1), abs=1e-6)
     assert found.mass == pytest.approx(found.frozen_mass, abs=1e-6)
+
+
+def test_frozen_mass_of_attention_is_its_softmax_with_the_rows_weight_repeated() -> None:
+    """6.B: the same logit for every copy, in each head apart."""
+    network, kind = rerandomised_network(TaskKind.REGRESSION), TaskKind.REGRESSION
+    found, episode = _measured(network, kind), sample_episode(kind, num_context=_CONTEXT, num_query=_QUERY)
+    subject = Subject(network=network, path=AttentionPath.REFERENCE).fresh()
+    weights = block_weights(subject, subject.run([episode]), block=-1)[:, _CONTEXT:, :_CONTEXT].numpy()
+    for index, copies in enumerate(found.copies):
+        longer = np.concatenate([weights, np.repeat(weights[..., _ROW, None], copies, axis=-1)], axis=-1)
+        longer = longer / longer.sum(-1, keepdims=True)
+        own = longer[..., _ROW] + longer[..., _CONTEXT:].sum(-1)
+        assert found.frozen_mass[index] == pytest.approx(own.mean(0), abs=1e-6)
+
+
+def test_frozen_mass_of_a_head_is_its_softmax_with_the_rows_weight_repeated() -> None:
+    """6.B: for one head without length scaling, weight w on the row becomes (k + 1)w / (1 + kw)."""
+    config = small_config(TaskKind.CLASSIFICATION)
+    head = ClassificationHeadConfig(num_heads=1, length_scaling=LengthScaling.NONE)
+    config = dataclasses.replace(config, classification=head)
+    found = _measured(rerandomised_network(TaskKind.CLASSIFICATION, config=config), TaskKind.CLASSIFICATION)
+    copies, weight = np.array(found.copies)[:, None], found.mass[0]
+    assert found.frozen_mass == pytest.approx((copies + 1) * weight / (1 + copies * weight), abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -80,11 +80,16 @@ def test_the_median_of_the_repeats_is_what_is_reported(monkeypatch: pytest.Monke
     assert len(calls) == 4  # one to warm up
 
 
-def test_a_budget_leaves_out_the_largest_sizes() -> None:
-    config = GrowthConfig(context_rows=(8, 16, 1 << 20), query_rows=(8, 1 << 20), repeats=1, budget_seconds=4.0)
+@pytest.mark.parametrize(("budget", "context"), [(10.0, [8]), (100.0, [8, 16]), (None, [8, 16, 160])])
+def test_a_budget_leaves_out_the_largest_sizes(
+    monkeypatch: pytest.MonkeyPatch, budget: float | None, context: list[int]
+) -> None:
+    """1.6: half for each side; the next size is taken for quadratic, and is run twice for one repeat."""
+    monkeypatch.setattr(prediction_cost, "_median_seconds", lambda run, repeats: 1.0)
+    config = GrowthConfig(context_rows=(8, 16, 160), query_rows=(8,), repeats=1, budget_seconds=budget)
     found = growth(small_network(TaskKind.CLASSIFICATION), config=config)
-    assert found["context_rows"][0] == 8 and found["context_rows"][-1] < 1 << 20 and found["query_rows"] == [8]
-    assert len(found["context_seconds"]) == len(found["context_rows"])
+    assert found["context_rows"] == context and found["context_seconds"] == [1.0] * len(context)
+    assert found["query_rows"] == [8]
 
 
 def test_slopes_are_exponents_of_the_last_sizes() -> None:

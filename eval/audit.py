@@ -59,6 +59,9 @@ def _main(argv: list[str]) -> int:
         return audit_peer(flags.peer, json=flags.json)
     if flags.checkpoint is None:
         raise Failure(ExitCode.BAD_FLAG, f"CHECKPOINT is missing: {_PROGRAM} -- RUN_OR_STEP_FOLDER")
+    if flags.path is AttentionPath.CACHED:
+        mend = "the audit `paths` holds it to the fast one: give reference or fast"
+        raise Failure(ExitCode.BAD_FLAG, f"--path cached is not judged by itself, {mend}")
     if flags.json is not None:
         paths.writable_folder(paths.user_path(flags.json).parent, flag="--json")
     mutant = None if flags.mutant is None else known_mutant(flags.mutant)

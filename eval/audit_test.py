@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -79,9 +80,13 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> _Session:
         "mutant nearest to a far word": [run / "absent", "--mutant", "cache"],
         "unknown flag": [run, "--colour", "red"],
         "mutant of the other kind": [step, "--mutant", "p_as_logits"],
+        "peer": ["--peer", "tabicl"],
+        "cached path": [step, "--path", "cached"],
     }
     lines = json.dumps([[str(word) for word in command] for command in commands.values()])
-    done = subprocess.run([sys.executable, "-c", _DRIVER, lines], capture_output=True, text=True, check=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BUILD_")}
+    command = [sys.executable, "-c", _DRIVER, lines]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     found = [_Result(status=status, out=out, err=err) for status, out, err in json.loads(done.stdout)]
     results = dict(zip(commands, found, strict=True))
     return _Session(run=run, untrained=untrained, written=written, results=results)
@@ -138,6 +143,8 @@ def test_an_untrained_checkpoint_is_judged_by_its_wiring_and_never_verified(sess
         ("mutant nearest to a far word", ExitCode.BAD_FLAG, ("'cache'", "did you mean stale_label_in_cache")),
         ("unknown flag", ExitCode.BAD_FLAG, ("--colour",)),
         ("mutant of the other kind", ExitCode.BAD_FLAG, ("p_as_logits", "give a classification checkpoint")),
+        ("peer", ExitCode.NOT_FOUND, ("--peer tabicl", "tools/bazelw run //eval:audit_peers -- tabicl")),
+        ("cached path", ExitCode.BAD_FLAG, ("--path cached", "reference or fast")),
     ],
 )
 def test_bad_input_is_one_line_with_its_own_status(

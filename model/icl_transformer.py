@@ -265,8 +265,8 @@ class ICLTransformer(nn.Module):
             h_context [B, N, D] and h_query [B, M, D]: rows 0..N-1 and N..T-1 of the sequence (seed 5.4).
 
         Raises:
-            BadInput (a ValueError): TABLE_EMPTY without context rows or queries; BAD_MASK for a mask of another shape or
-                dtype, or one that hides a whole context.
+            BadInput (a ValueError): TABLE_EMPTY without context rows or queries; BAD_MASK for a mask of another shape
+                or dtype, or one that hides a whole context.
         """
         context, num_context = tuple(context_rows.shape[:2]), context_rows.shape[1]
         input_checks.check_rows(num_context, query_rows.shape[1])

@@ -6,6 +6,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from model.estimator import ICLClassifier, ICLRegressor
+from model.icl_transformer import AttentionPath
 from model.label_injection import LabelKind
 from model.specimens import specimen_network
 
@@ -36,6 +37,16 @@ def test_remembered_contexts_answer_as_others_do(kind: LabelKind) -> None:
     plain, kept = (_estimator(kind, cache=cache).fit(x, y) for cache in (False, True))
     for queries in (x_new, x_new[:1], x_new[::-1], x_new):
         np.testing.assert_allclose(_answers(kept, queries), _answers(plain, queries), atol=1e-9)
+
+
+@pytest.mark.parametrize("path", list(AttentionPath))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_memory_does_not_depend_on_the_path_that_the_network_is_set_to(kind: LabelKind, path: AttentionPath) -> None:
+    """5.5: a context is remembered in one way, also where the network runs its reference path."""
+    (x, y), (x_new, _) = _table(0), _table(1, rows=5)
+    plain, kept = (_estimator(kind, cache=cache).fit(x, y) for cache in (False, True))
+    kept.network.icl.path = path
+    np.testing.assert_allclose(_answers(kept, x_new), _answers(plain, x_new), atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)

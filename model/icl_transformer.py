@@ -278,7 +278,7 @@ class ICLTransformer(nn.Module):
             memory = self._remember(z[:, :num_context], context_mask)
             h_context, h_query = memory.h_context, self._read(z[:, num_context:], memory)
         else:
-            view = self._view(z[:, :num_context], context_mask, num_query=query_rows.shape[1])
+            view = self._view(z[:, :num_context], context_mask, path=self.path, num_query=query_rows.shape[1])
             z = self._with_thinking(z)
             for block in self.blocks:
                 z = block(z, view=view)
@@ -312,7 +312,7 @@ class ICLTransformer(nn.Module):
         return self._read(self.injection(nothing, nothing[..., 0], query_rows), memory)
 
     def _remember(self, z: Tensor, context_mask: Tensor | None) -> ICLMemory:
-        view, z, layers = self._view(z, context_mask, num_query=0), self._with_thinking(z), []
+        view, z, layers = self._view(z, context_mask, path=AttentionPath.CACHED), self._with_thinking(z), []
         for block in self.blocks:
             z, memory = block.remember(z, view=view)
             layers.append(memory)
@@ -328,14 +328,16 @@ class ICLTransformer(nn.Module):
             return z
         return torch.cat([self.thinking_rows.to(z.dtype).expand(len(z), -1, -1), z], dim=1)
 
-    def _view(self, context: Tensor, context_mask: Tensor | None, *, num_query: int) -> ContextView:
+    def _view(
+        self, context: Tensor, context_mask: Tensor | None, *, path: AttentionPath, num_query: int = 0
+    ) -> ContextView:
         """How the sequence is read; thinking rows count as real context rows, except in the length."""
         (tables, rows), device = context.shape[:2], context.device
         count = torch.tensor([rows], device=device) if context_mask is None else context_mask.sum(1)
-        reference = self.path is AttentionPath.REFERENCE
+        reference = path is AttentionPath.REFERENCE
         if context_mask is None and reference:
             context_mask = torch.ones(tables, rows, dtype=torch.bool, device=device)
         if context_mask is not None and self.thinking_rows is not None:
             context_mask = nn.functional.pad(context_mask, (self.num_thinking, 0), value=True)
         bias = self.visibility(context_mask, num_query) if reference else key_bias(context_mask)
-        return ContextView(num_context=self.num_thinking + rows, bias=bias, count=count, path=self.path)
+        return ContextView(num_context=self.num_thinking + rows, bias=bias, count=count, path=path)

@@ -77,7 +77,7 @@ def test_the_page_shows_inside_the_sandboxed_frame_at_any_width(page: str, tmp_p
     dumped = _chromium(tmp_path, _framed(probed, width=width), "--dump-dom", f"--window-size={width},900")
     found: dict[str, Any] = json.loads(re.findall(r"<output>(.*?)</output>", dumped, re.DOTALL)[0])
     assert found["heading"] == "tiny" and found["banner"] == "rgb(11, 107, 79)"
-    assert len(found["pictures"]) > 20 and all(found["pictures"]) and found["images"] == 6
+    assert len(found["pictures"]) > 20 and all(found["pictures"]) and found["images"] == 10
     assert found["rows"] > 50 and found["overflow"] <= 0 and found["sticky"] == "sticky"
 
 

@@ -47,7 +47,8 @@ def test_every_field_of_a_padded_batch_passes_as_it_is(kind: TaskKind) -> None:
         given, got = getattr(batch, name), getattr(inputs, name)
         assert got.dtype == torch.from_numpy(given).dtype and got.shape == given.shape, name
         assert np.array_equal(got.numpy(), given, equal_nan=given.dtype.kind == "f"), name
-    assert {field.name for field in dataclasses.fields(NetworkInputs)} == {*_ARRAYS, "num_classes"}
+    assert {field.name for field in dataclasses.fields(NetworkInputs)} == {*_ARRAYS, "num_classes", "label_mask"}
+    assert inputs.label_mask is None, "records show every context label"
 
 
 def test_the_number_of_classes_is_the_largest_of_the_batch() -> None:

@@ -30,7 +30,6 @@ from train.workers import connected, run_jobs
 EXPERIMENT = "veritab"
 SCORING_SEED = 2  # of the held-out synthetic tasks that report; validation has another
 _TREES_REAL, _TREES_SYNTHETIC = 300, 100
-_GROWTH = GrowthConfig(repeats=3, budget_seconds=4.0)
 
 
 def run_pipeline(run: RunFolder, render: Callable[[pathlib.Path], pathlib.Path]) -> dict[str, Any]:
@@ -55,7 +54,8 @@ def run_pipeline(run: RunFolder, render: Callable[[pathlib.Path], pathlib.Path])
             _make_models(run, jobs, workers=workers, tracker=tracker)
             stack.close()
             with run.stage("audit"):
-                trained = {kind: _audited(job) for kind, job in jobs.items()}
+                seconds = run.config.scoring.cost_seconds
+                trained = {kind: _audited(job, cost_seconds=seconds) for kind, job in jobs.items()}
             with run.stage("score"):
                 for kind, model in trained.items():
                     _score(run, model, real[kind])
@@ -196,7 +196,7 @@ class Trained:
         return TaskKind(self.job.network.kind.value)
 
 
-def _audited(job: TrainingJob) -> Trained:
+def _audited(job: TrainingJob, *, cost_seconds: float) -> Trained:
     """Audits the checkpoint that validation chose, on the CPU, and draws what the report shows of it."""
     folder = pathlib.Path(job.folder)
     loaded = checkpoint.load_checkpoint(job.checkpoints / f"step-{note_best(job):08d}")
@@ -206,7 +206,9 @@ def _audited(job: TrainingJob) -> Trained:
     subject = subject_record(Subject(network=network), weights_sha256=loaded.weights_sha256)
     kind = TaskKind(job.network.kind.value)
     drawn = views.views(network, views.sample_episode(kind))
-    drawn |= {"symmetry": symmetry(network, kind), "growth": growth(network, config=_GROWTH)}
+    drawn["symmetry"] = symmetry(network, kind)
+    if cost_seconds > 0:
+        drawn["growth"] = growth(network, config=GrowthConfig(repeats=3, budget_seconds=cost_seconds))
     files.write_json(folder / "views.json", drawn)
     status = results.status_of(verdict, subject)
     failed = ", ".join(audit["name"] for audit in verdict["audits"] if not audit["passed"])
@@ -271,7 +273,8 @@ def _regret_rows(model: Trained, *, num_tasks: int) -> list[results.ResultRow]:
 def _summary(run: RunFolder, trained: dict[TaskKind, Trained]) -> dict[str, Any]:
     models = {}
     for kind, model in trained.items():
-        folder = pathlib.Path(model.job.folder)
+        rows = results.read_results(pathlib.Path(model.job.folder) / "results.arrow").rows
+        regrets = results.scores_tree([row for row in rows if row.metric == regret.METRIC])
         models[kind.value] = {
             "weights_sha256": model.checkpoint.weights_sha256,
             "parameters": sum(parameter.numel() for parameter in model.network.parameters()),
@@ -279,7 +282,11 @@ def _summary(run: RunFolder, trained: dict[TaskKind, Trained]) -> dict[str, Any]
             "step": model.checkpoint.step,
             "num_steps": model.job.loop.num_steps,
             "status": model.status.value,
-            "scores": results.scores_tree(results.read_results(folder / "results.arrow").rows),
+            "scores": results.scores_tree([row for row in rows if row.metric != regret.METRIC]),
+            "regret": {
+                table: {name: by_metric[regret.METRIC]["mean"] for name, by_metric in by_model.items()}
+                for table, by_model in regrets.items()
+            },
         }
     return {
         "format_version": FORMAT_VERSION,
@@ -299,6 +306,12 @@ def _log_results(run: RunFolder, summary: dict[str, Any], tracker: Tracker) -> N
             for name, by_metric in by_model.items()
             for metric, cell in by_metric.items()
             if cell["mean"] is not None
+        }
+        scores |= {
+            f"{kind}/{table.replace('@', '/')}/{name}/{regret.METRIC}": mean
+            for table, by_model in model["regret"].items()
+            for name, mean in by_model.items()
+            if mean is not None
         }
         tracker.log_scores(scores, status=model["status"])
         for name in ("audit.json", "results.arrow"):

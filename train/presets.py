@@ -52,6 +52,8 @@ class ScoringConfig:
     """Feature and class orders that are averaged for a prediction."""
     num_regret_tasks: int = 32
     """Tasks of each family with a known posterior, on which regret is measured (0: none)."""
+    cost_seconds: float = 4.0
+    """Seconds, at most, for measuring what a prediction costs over context rows and query rows (0: not measured)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ def _flags(root: pathlib.Path) -> list[str]:
     flags += ["--data.num-tasks", "64", "--data.num-validation-tasks", "8"]
     flags += ["--data.shards.group-size", "8", "--data.shards.groups-per-part", "4"]
     flags += ["--scoring.num-seeds", "2", "--scoring.num-synthetic-tasks", "2", "--scoring.num-estimators", "1"]
-    flags += ["--scoring.num-regret-tasks", "1"]
+    flags += ["--scoring.num-regret-tasks", "1", "--scoring.cost-seconds", "0.1"]
     for kind in _KINDS:
         flags += [f"--{kind}.loop.num-steps", "4", f"--{kind}.loop.batch-size", "8"]
         flags += [f"--{kind}.loop.checkpoint-every", "2", f"--{kind}.loop.log-every", "1"]
@@ -76,6 +76,8 @@ def test_the_summary_holds_every_score_of_every_model_on_every_table(root: pathl
         assert re.fullmatch("[0-9a-f]{64}", model["weights_sha256"])
         assert model["parameters"] > 1000 and 0 < model["tasks_seen"] <= 32
         assert set(model["scores"]) == _TABLES[kind]
+        sizes = {int(table.partition("@")[2]) for table in model["regret"]}
+        assert len(sizes) > 3 and all({"veritab", "linear"} <= set(found) for found in model["regret"].values())
         for by_model in model["scores"].values():
             assert set(by_model) == _MODELS
             for scores in by_model.values():

@@ -66,11 +66,14 @@ class ICLConfig:
     """Normalisation of the pre-norm blocks."""
 
     def __post_init__(self) -> None:
-        """Refuses key/value heads that do not divide.
+        """Refuses numbers of parts that are none, and key/value heads that do not divide.
 
         Raises:
-            Failure: BAD_FLAG, naming both.
+            Failure: BAD_FLAG, naming field and value.
         """
+        for name in ("num_blocks", "feed_forward_factor", "max_classes"):
+            if getattr(self, name) < 1:
+                raise Failure(ExitCode.BAD_FLAG, f"icl.{name} is {getattr(self, name)}: give 1 or more")
         shared = self.num_kv_heads_query
         if shared is not None and (shared < 1 or self.num_heads % shared):
             what = f"icl.num_kv_heads_query {shared} does not divide icl.num_heads {self.num_heads}"

@@ -51,6 +51,16 @@ class CellConfig:
     target_aware: bool = True
     """Whether the inducing points read context labels beside the cells (recorded with the checkpoint)."""
 
+    def __post_init__(self) -> None:
+        """Refuses numbers of parts that are none.
+
+        Raises:
+            Failure: BAD_FLAG, naming field and value.
+        """
+        for name in ("num_rounds", "num_inducing", "num_tokens"):
+            if getattr(self, name) < 1:
+                raise Failure(ExitCode.BAD_FLAG, f"cell.{name} is {getattr(self, name)}: give 1 or more")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkConfig:
@@ -68,6 +78,15 @@ class NetworkConfig:
     """Classification head."""
     regression: RegressionHeadConfig = RegressionHeadConfig()
     """Regression head."""
+
+    def __post_init__(self) -> None:
+        """Refuses a limit that no table is within.
+
+        Raises:
+            Failure: BAD_FLAG, naming field and value.
+        """
+        if self.max_features < 1:
+            raise Failure(ExitCode.BAD_FLAG, f"max_features is {self.max_features}: give 1 or more")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

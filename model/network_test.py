@@ -242,3 +242,21 @@ def test_widths_that_do_not_divide_are_refused(part: str, changes: dict[str, int
     with pytest.raises(Failure, match=message) as caught:
         Network(config)
     assert caught.value.code is ExitCode.BAD_FLAG
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "least"),
+    [("cell", name, 1) for name in ("num_rounds", "num_inducing", "num_tokens")]
+    + [("icl", name, 1) for name in ("num_blocks", "feed_forward_factor", "max_classes")]
+    + [("", "max_features", 1), ("icl", "num_thinking_rows", 0)],
+)
+def test_numbers_of_parts_that_are_none_are_refused(part: str, field: str, least: int) -> None:
+    """One line names field, value and what is allowed, when the config is made and not by a traceback later."""
+    config = specimen_config(LabelKind.CLASSIFICATION)
+    config = getattr(config, part) if part else config
+    assert getattr(dataclasses.replace(config, **{field: least}), field) == least
+    name = f"{part}.{field}" if part else field
+    for value in (least - 1, -3):
+        with pytest.raises(Failure, match=f"^{name} is {value}: give {least} or more$") as caught:
+            dataclasses.replace(config, **{field: value})
+        assert caught.value.code is ExitCode.BAD_FLAG and not isinstance(caught.value, ValueError)

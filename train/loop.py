@@ -39,6 +39,16 @@ class LoopConfig:
     regularisation: RegularisationConfig = RegularisationConfig()
     """What is left out of the context, and smoothed."""
 
+    def __post_init__(self) -> None:
+        """Refuses numbers of steps, tasks and checkpoints that are none.
+
+        Raises:
+            Failure: BAD_FLAG, naming field and value.
+        """
+        for name in ("num_steps", "batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
+            if getattr(self, name) < 1:
+                raise Failure(ExitCode.BAD_FLAG, f"loop.{name} is {getattr(self, name)}: give 1 or more")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoopHooks:

@@ -105,3 +105,13 @@ def test_broken_batches_are_counted_and_passed_over() -> None:
     assert state.skipped == 2 and state.skipped_in_row == 0
     assert state.optimizer.num_updates == 8
     assert [record["train/skipped"] for record in recorder.records if "train/loss" in record] == [2]
+
+
+@pytest.mark.parametrize("field", ["num_steps", "batch_size", "log_every", "checkpoint_every", "keep_checkpoints"])
+def test_a_loop_without_steps_or_records_is_refused(field: str) -> None:
+    """One line names field, value and what is allowed."""
+    assert getattr(LoopConfig(**{field: 1}), field) == 1
+    for value in (0, -2):
+        with pytest.raises(Failure, match=f"^loop.{field} is {value}: give 1 or more$") as caught:
+            LoopConfig(**{field: value})
+        assert caught.value.code is ExitCode.BAD_FLAG

@@ -12,7 +12,9 @@ import math
 import torch
 from torch import Tensor, nn
 
+from model.classification_head import SlotClassificationHead
 from model.regression_heads import RegressionHead
+from tools.failure import ExitCode, Failure
 
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
@@ -32,7 +34,7 @@ class OptimizerConfig:
     matrix_lr: float = 1e-2
     """Peak learning rate of Muon, at AdamW's root mean square."""
     vector_lr: float = 3e-3
-    """Peak learning rate of AdamW (embeddings, norms, biases, tokens, output layer)."""
+    """Peak learning rate of AdamW (embeddings, norms, biases, tokens, output layers)."""
     matrix_momentum: float = 0.95
     """Nesterov momentum of Muon."""
     betas: tuple[float, float] = (0.9, 0.99)
@@ -40,19 +42,45 @@ class OptimizerConfig:
     weight_decay: float = 0.01
     """Decoupled decay of the matrices."""
     clip_norm: float = 1.0
-    """Gradients are scaled down to this global norm."""
+    """Gradients are scaled down to this global norm (inf: never)."""
     warmup_share: float = 0.03
     """Share of the steps over which the rate rises linearly from 0."""
     decay: Decay = Decay.LINEAR
     """How it falls after that."""
     decay_share: float = 0.5
-    """Share of the steps, at the end, over which it falls to `final_factor` (linear and cosine)."""
+    """Share of the steps, at the end, over which it falls towards `final_factor` (inverse_sqrt has no such share)."""
     final_factor: float = 0.02
-    """Rate at the last step over the peak rate."""
+    """Rate over the peak rate where the fall ends: one step after the last (inverse_sqrt falls to no such rate)."""
+
+    def __post_init__(self) -> None:
+        """Refuses rates and shares that mean nothing.
+
+        Raises:
+            Failure: BAD_FLAG, naming field and value.
+        """
+        for name in ("matrix_lr", "vector_lr"):
+            _check(name, self, fits=0 < getattr(self, name) < math.inf, mend="give a number above 0")
+        for name in ("warmup_share", "decay_share", "final_factor"):
+            _check(name, self, fits=0 <= getattr(self, name) <= 1, mend="give a number from 0 to 1")
+        _check("matrix_momentum", self, fits=0 <= self.matrix_momentum < 1, mend="give 0 or more, below 1")
+        fits = all(0 <= beta < 1 for beta in self.betas)
+        _check("betas", self, fits=fits, mend="give two numbers of 0 or more, below 1")
+        _check("weight_decay", self, fits=0 <= self.weight_decay < math.inf, mend="give 0 or more")
+        _check("clip_norm", self, fits=self.clip_norm > 0, mend="give a number above 0")
+
+
+def _check(name: str, config: OptimizerConfig, *, fits: bool, mend: str) -> None:
+    if not fits:
+        raise Failure(ExitCode.BAD_FLAG, f"optimizer.{name} is {getattr(config, name)}: {mend}")
 
 
 def schedule(step: int, *, num_steps: int, config: OptimizerConfig) -> float:
-    """Factor of the peak rates at `step` (0-based): linear warm-up, constant, decay (seed 1.5)."""
+    """Factor of the peak rates at `step` (0-based): linear warm-up, constant, decay (seed 1.5).
+
+    The decay takes the last d = decay_share·num_steps steps. Linear, the k-th of them has f + (1 − f)·(d + 1 − k)/d
+    with f the final factor, so the last step still has f + (1 − f)/d; f itself would come one step later. Cosine bends
+    the same fall: the last step has f + (1 − f)·(1 − cos(π/d))/2.
+    """
     warmup = max(1, round(config.warmup_share * num_steps))
     decay = max(1, round(config.decay_share * num_steps))
     rise = min(1.0, (step + 1) / warmup)
@@ -144,10 +172,18 @@ class MuonAdamW:
 
 
 def split_parameters(network: nn.Module) -> tuple[dict[str, nn.Parameter], dict[str, nn.Parameter]]:
-    """Weight matrices of hidden linear layers, and everything else (embeddings, tokens, vectors, the output layer)."""
-    outputs = {id(module.layers[-1].weight) for module in network.modules() if isinstance(module, RegressionHead)}
+    """Weight matrices of hidden linear layers, and everything else (embeddings, tokens, vectors, output layers).
+
+    The rows of an output layer are each a bucket, a quantile, a point or a class slot; a retrieval head has none.
+    """
+    heads = [module for module in network.modules() if isinstance(module, RegressionHead | SlotClassificationHead)]
+    outputs = {id(_output_layer(head).weight) for head in heads}
     linear = {id(layer.weight) for layer in network.modules() if isinstance(layer, nn.Linear)} - outputs
     matrices, rest = {}, {}
     for name, parameter in network.named_parameters():
         (matrices if id(parameter) in linear else rest)[name] = parameter
     return matrices, rest
+
+
+def _output_layer(head: RegressionHead | SlotClassificationHead) -> nn.Linear:
+    return head.layers if isinstance(head.layers, nn.Linear) else head.layers[-1]

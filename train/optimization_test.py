@@ -1,12 +1,20 @@
 """Tests of the optimizer and the schedule."""
 
 import math
+import re
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from model.classification_head import (
+    ClassificationHeadConfig,
+    ClassificationHeadKind,
+    make_classification_head,
+)
 from model.regression_heads import RegressionHeadConfig, RegressionHeadKind, make_regression_head
+from tools.failure import ExitCode, Failure
 from train.optimization import Decay, MuonAdamW, OptimizerConfig, orthogonalised, schedule, split_parameters
 
 
@@ -62,6 +70,53 @@ def test_cosine_and_inverse_square_root_decays_exist() -> None:
     assert factors[15] == pytest.approx(0.5) and factors[63] == pytest.approx(0.25)
 
 
+@pytest.mark.parametrize(("steps", "last"), [(10, 0.216), (100, 0.0396), (1000, 0.02196)])
+def test_the_last_step_stands_one_step_above_the_final_factor(steps: int, last: float) -> None:
+    """1.5: with the default of .02 over half of the steps; the factor is met one step after the last."""
+    config = OptimizerConfig()
+    assert schedule(steps - 1, num_steps=steps, config=config) == pytest.approx(last, rel=1e-12)
+    assert schedule(steps, num_steps=steps, config=config) == pytest.approx(config.final_factor, rel=1e-12)
+
+
+def test_the_inverse_square_root_has_no_final_factor_and_no_share() -> None:
+    """1.5: as its fields say."""
+    made = [OptimizerConfig(decay=Decay.INVERSE_SQRT, decay_share=a, final_factor=b) for a, b in ((0.5, 0.02), (1, 1))]
+    found = [[schedule(step, num_steps=100, config=config) for step in range(100)] for config in made]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "mend"),
+    [
+        ("betas", [(1.0, 1.0), (0.9, 1.0), (-0.1, 0.9), (math.nan, 0.9)], "give two numbers of 0 or more, below 1"),
+        ("warmup_share", [5.0, -0.1, math.nan], "give a number from 0 to 1"),
+        ("decay_share", [-1.0, 1.1], "give a number from 0 to 1"),
+        ("final_factor", [-0.1, 2.0], "give a number from 0 to 1"),
+        ("clip_norm", [-1.0, 0.0, math.nan], "give a number above 0"),
+        ("matrix_lr", [math.nan, math.inf, 0.0, -1e-3], "give a number above 0"),
+        ("vector_lr", [math.nan, -1e-3], "give a number above 0"),
+        ("matrix_momentum", [1.0, -0.5, math.nan], "give 0 or more, below 1"),
+        ("weight_decay", [-0.1, math.nan, math.inf], "give 0 or more"),
+    ],
+)
+def test_rates_and_shares_that_mean_nothing_are_refused(field: str, values: list[Any], mend: str) -> None:
+    """One line names field, value and what is allowed."""
+    for value in values:
+        with pytest.raises(Failure, match=f"^{re.escape(f'optimizer.{field} is {value}: {mend}')}$") as caught:
+            OptimizerConfig(**{field: value})
+        assert caught.value.code is ExitCode.BAD_FLAG
+
+
+def test_the_ends_of_the_allowed_ranges_train() -> None:
+    """No averaging, no decay, no clipping, no warm-up, no fall."""
+    ends = {"betas": (0.0, 0.0), "matrix_momentum": 0.0, "weight_decay": 0.0, "clip_norm": math.inf}
+    config = OptimizerConfig(**ends, warmup_share=0.0, decay_share=0.0, final_factor=1.0)
+    assert [schedule(step, num_steps=9, config=config) for step in range(9)] == [1.0] * 9
+    toy = _toy()
+    losses = _train(toy, MuonAdamW(toy, config), 20)
+    assert losses[-1] < losses[0]
+
+
 def test_orthogonalised_brings_all_singular_values_near_one() -> None:
     matrices = torch.randn(3, 16, 40, generator=torch.Generator().manual_seed(0))
     for stack in (matrices, matrices.mT):
@@ -81,6 +136,20 @@ def test_the_output_layer_of_a_regression_head_is_not_muon_s(kind: RegressionHea
     matrices, rest = split_parameters(make_regression_head(RegressionHeadConfig(kind=kind), width=8))
     assert set(matrices) == {"layers.0.weight"}
     assert set(rest) == {"layers.0.bias", "layers.2.weight", "layers.2.bias"}
+
+
+@pytest.mark.parametrize("kind", list(ClassificationHeadKind))
+def test_the_output_layer_of_a_head_with_class_slots_is_not_muon_s(kind: ClassificationHeadKind) -> None:
+    """6.6: a row for each slot; a retrieval head has no such layer, a kernel head no layer at all."""
+    head = make_classification_head(ClassificationHeadConfig(kind=kind), width=8, max_classes=3)
+    matrices, rest = split_parameters(head)
+    expected = {
+        ClassificationHeadKind.RETRIEVAL: ({"query.weight", "key.weight"}, {"query.bias", "scale_base", "scale_slope"}),
+        ClassificationHeadKind.KERNEL: (set(), set()),
+        ClassificationHeadKind.LINEAR: (set(), {"layers.weight", "layers.bias"}),
+        ClassificationHeadKind.MLP: ({"layers.0.weight"}, {"layers.0.bias", "layers.2.weight", "layers.2.bias"}),
+    }
+    assert (set(matrices), set(rest)) == expected[kind]
 
 
 def test_training_lowers_the_loss() -> None:

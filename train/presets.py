@@ -141,7 +141,7 @@ PRESETS = {"tiny": tiny, "small": small, "base": base, "large": large}
 
 
 def checked(config: PretrainConfig) -> PretrainConfig:
-    """Returns the config if a run of it can begin.
+    """Returns the config if a run of it can begin; what a part can tell by itself, it refused when it was made.
 
     Raises:
         Failure: BAD_FLAG, naming the flag, its value and what it may be.
@@ -156,9 +156,6 @@ def checked(config: PretrainConfig) -> PretrainConfig:
         "--scoring.num-synthetic-tasks": config.scoring.num_synthetic_tasks,
         "--scoring.num-estimators": config.scoring.num_estimators,
     }
-    for kind, model in config.models().items():
-        for name in ("num_steps", "batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
-            at_least_one[f"--{kind}.loop.{name.replace('_', '-')}"] = getattr(model.loop, name)
     for flag, value in at_least_one.items():
         if value < 1:
             raise Failure(ExitCode.BAD_FLAG, f"{flag} {value} is too small: give 1 or more")

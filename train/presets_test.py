@@ -42,7 +42,6 @@ def test_one_epoch_covers_the_tiny_preset() -> None:
     [
         ["--seed", "-1"],
         ["--scoring.num-seeds", "0"],
-        ["--classification.loop.batch-size", "0"],
         ["--regression.loop.batch-size", "48"],
         ["--classification.network.kind", "regression"],
         ["--data.num-tasks", "0"],
@@ -55,6 +54,33 @@ def test_a_value_that_no_run_can_have_is_refused_by_name(flags: list[str]) -> No
         checked(config)
     assert caught.value.code is ExitCode.BAD_FLAG
     assert flags[0] in caught.value.message and flags[1] in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("flag", "values", "named"),
+    [
+        ("classification.loop.batch-size", ["0"], "loop.batch_size is 0: give 1 or more"),
+        ("regression.loop.log-every", ["0"], "loop.log_every is 0"),
+        ("classification.loop.optimizer.betas", ["1", "1"], "optimizer.betas is (1.0, 1.0)"),
+        ("classification.loop.optimizer.warmup-share", ["5"], "optimizer.warmup_share is 5.0"),
+        ("regression.loop.optimizer.decay-share", ["-1"], "optimizer.decay_share is -1.0"),
+        ("regression.loop.optimizer.clip-norm", ["-1"], "optimizer.clip_norm is -1.0"),
+        ("regression.loop.optimizer.matrix-lr", ["nan"], "optimizer.matrix_lr is nan"),
+        ("classification.network.icl.num-blocks", ["-3"], "icl.num_blocks is -3"),
+        ("classification.network.icl.max-classes", ["0"], "icl.max_classes is 0"),
+        ("regression.network.icl.feed-forward-factor", ["0"], "icl.feed_forward_factor is 0"),
+        ("regression.network.cell.num-inducing", ["-1"], "cell.num_inducing is -1"),
+        ("regression.network.cell.num-tokens", ["0"], "cell.num_tokens is 0"),
+        ("regression.network.cell.num-rounds", ["0"], "cell.num_rounds is 0"),
+        ("regression.network.max-features", ["0"], "max_features is 0"),
+    ],
+)
+def test_a_value_that_no_part_can_have_ends_the_parsing_in_one_line(flag: str, values: list[str], named: str) -> None:
+    """The part's field, its value and what is allowed; no traceback."""
+    with pytest.raises(Failure) as caught:
+        configs.parse_preset(PRESETS, [f"--{flag}", *values], program="p", default="tiny")
+    assert caught.value.code is ExitCode.BAD_FLAG
+    assert caught.value.message.startswith(named) and ": give " in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,9 @@ class RegularisationConfig:
 def thinned(
     inputs: NetworkInputs, config: RegularisationConfig, *, seed: int, step: int, first_task: int
 ) -> NetworkInputs:
-    """Inputs without some context rows and context labels; every table keeps a row.
+    """Inputs without some context rows and context labels; every table keeps a row that has its label.
+
+    What the inputs' own masks hide stays hidden.
 
     Args:
         inputs: this worker's share of a batch.
@@ -55,10 +57,10 @@ def thinned(
         return inputs
     tables, rows = inputs.y_context.shape
     drawn = np.stack([_drawn(rows, seed=(seed, _STREAM, step, first_task + table)) for table in range(tables)])
-    real = torch.ones(tables, rows, dtype=torch.bool) if inputs.context_mask is None else inputs.context_mask.cpu()
+    real, known = (_own(mask, inputs.y_context) for mask in (inputs.context_mask, inputs.label_mask))
     row_draw, label_draw = (torch.from_numpy(drawn[:, part]) for part in range(2))
-    kept = real & ((row_draw >= config.dropped_rows) | _lucky(row_draw, real))
-    labelled = label_draw >= config.dropped_labels
+    kept = real & ((row_draw >= config.dropped_rows) | _lucky(row_draw, rows=real, known=known))
+    labelled = known & ((label_draw >= config.dropped_labels) | _lucky(label_draw, rows=kept, known=known))
     device = inputs.y_context.device
     return dataclasses.replace(
         inputs,
@@ -72,7 +74,12 @@ def _drawn(rows: int, *, seed: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(np.random.SeedSequence(seed)).random((2, rows))
 
 
-def _lucky(draw: Tensor, real: Tensor) -> Tensor:
-    """[B, N] the one real row of each table that stays whatever the share."""
-    best = draw.masked_fill(~real, -1.0).argmax(1, keepdim=True)
-    return torch.zeros_like(real).scatter(1, best, True)
+def _own(mask: Tensor | None, y_context: Tensor) -> Tensor:
+    """[B, N] on the CPU: the mask that the inputs came with."""
+    return torch.ones(y_context.shape, dtype=torch.bool) if mask is None else mask.cpu()
+
+
+def _lucky(draw: Tensor, *, rows: Tensor, known: Tensor) -> Tensor:
+    """[B, N] the one row of each table that stays whatever the share: one of `rows`, with a known label if any has."""
+    best = (draw + known).masked_fill(~rows, -1.0).argmax(1, keepdim=True)
+    return torch.zeros_like(rows).scatter(1, best, True)

@@ -66,6 +66,28 @@ def test_padding_stays_out_and_every_table_keeps_a_row() -> None:
     assert (found.context_mask.sum(1) >= 1).all()
 
 
+def test_labels_that_were_hidden_stay_hidden() -> None:
+    """5.B, 5.H: what is left out adds to the inputs' own mask."""
+    own = torch.arange(200).expand(4, 200) % 2 == 0
+    plain, found = _thinned(_inputs()), _thinned(dataclasses.replace(_inputs(), label_mask=own))
+    assert torch.equal(found.label_mask, plain.label_mask & own)
+    assert torch.equal(found.context_mask, plain.context_mask)
+
+
+def test_every_table_keeps_a_row_that_has_its_label() -> None:
+    """5.H: whatever the shares, and where most rows are padding or shown without their label already."""
+    real, known = torch.zeros(4, 200, dtype=torch.bool), torch.zeros(4, 200, dtype=torch.bool)
+    real[:, :20], known[:, 15:25] = True, True
+    for step in range(20):
+        for shares in ({"dropped_labels": 0.99}, {"dropped_rows": 0.99}, {"dropped_labels": 0.99, "dropped_rows": 0.9}):
+            for own in (None, known):
+                inputs = dataclasses.replace(_inputs(), context_mask=real, label_mask=own)
+                found = _thinned(inputs, RegularisationConfig(**shares), step=step)
+                shown = found.context_mask if found.label_mask is None else found.context_mask & found.label_mask
+                assert shown.any(1).all(), (step, shares)
+                assert not (shown & ~real).any() and (own is None or not (shown & ~own).any())
+
+
 @pytest.mark.parametrize("kind", list(TaskKind))
 def test_a_step_with_them_trains_and_no_query_label_enters_the_forward_pass(kind: TaskKind) -> None:
     """5.H: predictions with rows and labels left out are equal whatever the answers are; the loss is finite."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from model.bucket_borders import check_ascending
 from model.levels import check_levels, tail_level
-from model.target_scaling import winsorised
+from model.target_scaling import TARGET_LIMIT, winsorised
 
 _HALF_NORMAL_MEDIAN = 0.6744897501960817  # of |Z|, Z standard normal
 _HALF_NORMAL_MEAN = math.sqrt(2 / math.pi)
@@ -67,9 +67,11 @@ class BarDistribution:
     def losses(self, y: Tensor) -> Tensor:
         """−log p(t) [B, M] in nats on the scaled axis, winsorised: what training minimises.
 
-        Tasks of any unit weigh the same.
+        Tasks of any unit weigh the same. The limit is `TARGET_LIMIT`, or twice the outermost border where that is more:
+        every bucket has targets of its own to learn from, and each tail has some beyond its bucket.
         """
-        return -self.log_density_scaled(winsorised(y, location=self.location, scale=self.scale))
+        limit = (2 * self.borders.abs().max()).clamp_min(TARGET_LIMIT)
+        return -self.log_density_scaled(winsorised(y, location=self.location, scale=self.scale, limit=limit))
 
     def cdf(self, y: Tensor) -> Tensor:
         """P(Y ≤ y), accurate to rounding relative to itself, however small."""
@@ -128,10 +130,11 @@ class BarDistribution:
     def crps(self, y: Tensor) -> Tensor:
         """∫ (F(z) − 1[y ≤ z])² dz in units of y, tails included.
 
-        In closed form, as E|Y − y| − ½ E|Y − Y′| (Gneiting & Raftery 2007, equation 21).
+        In closed form, as E|Y − y| − ½ E|Y − Y′| (Gneiting & Raftery 2007, equation 21). At y = ±∞ it is ∞.
         """
-        distance = self._mean_distance(self._points(y)) - self._half_mean_difference()[..., None]
-        return self._answer(distance * self.scale[..., None], y)
+        t = self._points(y)
+        distance = self._mean_distance(torch.where(t.isinf(), 0.0, t)) - self._half_mean_difference()[..., None]
+        return self._answer(distance.masked_fill(t.isinf(), math.inf) * self.scale[..., None], y)
 
     def _points(self, y: Tensor) -> Tensor:
         """Points on the scaled axis [B, M, S] of y [B, M] or [B, M, S]."""

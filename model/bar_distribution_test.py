@@ -276,6 +276,39 @@ def test_targets_far_out_have_a_finite_loss() -> None:
     assert distance(bars.losses(inside), bars.nll(inside) - bars.scale.log()) < 1e-9
 
 
+@pytest.mark.parametrize(
+    ("config", "limit"),
+    [
+        (BucketConfig(), 24.0),
+        (BucketConfig(num_buckets=5000, inner_width=0.001), 24.0),
+        (BucketConfig(border=3.0), 24.0),
+        (BucketConfig(border=50.0), 100.0),
+        (BucketConfig(num_buckets=500, rule=BorderRule.TABPFN3), 256.0),
+    ],
+)
+def test_every_bucket_and_tail_can_be_learnt(config: BucketConfig, limit: float) -> None:
+    """6.9: the training loss takes targets as they are up to its limit, which lies beyond the outermost border."""
+    bars = _bars(config, 0)
+    t = torch.tensor([0.999, 1.0, 1.001, 1e6], dtype=torch.float64) * limit
+    for sign in (1, -1):
+        y = bars.location[:, None] + bars.scale[:, None] * sign * t
+        found = torch.stack([bars.losses(part) for part in y.expand(3, 2, 4).unbind(-1)], -1)
+        exact = -bars.log_density_scaled((sign * t).expand(3, 2, 4))
+        assert distance(found[..., :2] / exact[..., :2], torch.ones(3, 2, 2)) < 1e-6
+        assert distance(found[..., 2:] / exact[..., 1:2], torch.ones(3, 2, 2)) < 1e-6
+    assert limit > float(bars.borders[-1])
+
+
+@pytest.mark.parametrize("y", [math.inf, -math.inf])
+def test_the_crps_of_a_target_that_is_infinitely_far_is_infinite(y: float) -> None:
+    """Not NaN, and the other targets' CRPS is not touched; of NaN it is NaN."""
+    bars = _bars(BucketConfig(num_buckets=8), 0)
+    points = torch.tensor([0.5, y, math.nan], dtype=torch.float64).expand(3, 2, 3)
+    found = bars.crps(points)
+    assert (found[..., 1] == math.inf).all() and found[..., 2].isnan().all()
+    assert torch.equal(found[..., 0], bars.crps(torch.full((3, 2), 0.5).double()))
+
+
 def test_empty_buckets_are_jumped_over() -> None:
     """Quantiles at the edges of buckets without mass are finite and ordered."""
     mass = torch.tensor([0.0, 0.5, 0.0, 0.0, 0.0, 0.5, 0.0, 0.0]).double()

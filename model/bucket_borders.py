@@ -30,7 +30,7 @@ class BorderRule(enum.StrEnum):
 class OutOfRange(enum.StrEnum):
     """What happens to targets beyond the finite borders."""
 
-    HALF_NORMAL = "half_normal"  # the outer buckets are half-normal tails: no target is clipped or refused
+    HALF_NORMAL = "half_normal"  # the outer buckets are half-normal tails: every target has a density
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,11 +44,11 @@ class BucketConfig:
     border: float = 12.0
     """Outermost finite borders are at ± this (sinh and uniform); beyond them the half-normal tails go on."""
     inner_width: float = 0.02
-    """Width of the two central buckets (sinh); widths grow outwards."""
+    """Width of the central buckets, two of an even number or one of an odd (sinh); widths grow outwards."""
     borders: tuple[float, ...] = ()
     """The Q + 1 borders themselves, strictly ascending (prior_quantiles; empty under every other rule)."""
     out_of_range: OutOfRange = OutOfRange.HALF_NORMAL
-    """Policy for targets beyond the outermost borders."""
+    """Policy for targets beyond the outermost borders: the only one there is, recorded with the checkpoint (6.9)."""
 
 
 def bucket_borders(config: BucketConfig) -> Tensor:
@@ -75,6 +75,9 @@ def bucket_borders(config: BucketConfig) -> Tensor:
 
 def from_prior(config: BucketConfig, scaled_targets: Tensor) -> BucketConfig:
     """The configuration whose buckets have equal mass under the prior; its borders are listed, hence recorded.
+
+    For code that makes its own `NetworkConfig`: give the result as its `regression.buckets` before the network is made.
+    No preset and no flag calls this, since a configuration must be complete before any task is drawn.
 
     An outer bucket's tail has half its mass beyond the outermost border, so that border is the ½/Q quantile and inner
     border i the i/Q quantile. A thousandth of each border is that of equal widths: values that the prior repeats do
@@ -134,11 +137,11 @@ def _check(config: BucketConfig) -> None:
 def _sinh_borders(config: BucketConfig) -> Tensor:
     """t_i = c·sinh(a·u_i), with a such that the central buckets have the inner width."""
     u = torch.linspace(-1.0, 1.0, config.num_buckets + 1, dtype=torch.float64)
-    step = 2.0 / config.num_buckets
+    step, odd = 2.0 / config.num_buckets, config.num_buckets % 2 == 1
     low, high = 1e-6, 40.0
     for _ in range(200):  # bisection on a: the central width falls as a grows
         a = 0.5 * (low + high)
-        width = config.border * math.sinh(a * step) / math.sinh(a)
+        width = config.border * (2 * math.sinh(a * step / 2) if odd else math.sinh(a * step)) / math.sinh(a)
         low, high = (a, high) if width > config.inner_width else (low, a)
     return config.border * torch.sinh(a * u) / math.sinh(a)
 

@@ -71,6 +71,14 @@ def test_central_buckets_have_the_inner_width(num_buckets: int, inner_width: flo
     assert widths[num_buckets // 2].item() == pytest.approx(inner_width, rel=1e-6)
 
 
+@pytest.mark.parametrize("num_buckets", [5, 7, 129])
+def test_the_central_bucket_of_an_odd_number_has_the_inner_width(num_buckets: int) -> None:
+    """6.9: around 0 there is one bucket then, and not two."""
+    widths = bucket_borders(BucketConfig(num_buckets=num_buckets, inner_width=0.02)).diff()
+    assert widths[num_buckets // 2].item() == pytest.approx(0.02, rel=1e-6)
+    assert widths.min().item() == pytest.approx(0.02, rel=1e-6)
+
+
 def test_the_default_borders_are_those_of_earlier_checkpoints() -> None:
     """6.9: borders are identical in training and evaluation; these stand in checkpoints that exist."""
     borders = bucket_borders(BucketConfig())

@@ -66,6 +66,9 @@ def official(kind: LabelKind) -> NetworkConfig:
       map of 3 grouped columns;
     - label codes start as large as what they are added to, not of length 1; classes that the context lacks are masked
       in the loss, where the official one has a slot of log(4e-5) for each.
+
+    Our training takes targets as they are up to ±256 context deviations, twice the outermost border (±24 in the sizes
+    above), so that the outer buckets have something to learn from.
     """
     return NetworkConfig(
         kind=kind,

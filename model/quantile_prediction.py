@@ -52,8 +52,12 @@ class QuantilePrediction:
         return pinball_losses(self.values, scaled, levels=self.levels).mean(-1)
 
     def crossing_rate(self) -> Tensor:
-        """[B, M] the share of neighbouring levels of which the higher has the lower value, before the repair."""
-        return (self.values.diff(dim=-1) < 0).double().mean(-1)
+        """[B, M] the share of neighbouring levels of which the higher has the lower value, before the repair.
+
+        NaN where a value is NaN: whether it crosses is not known.
+        """
+        rate = (self.values.diff(dim=-1) < 0).double().mean(-1)
+        return rate.masked_fill(self.values.isnan().any(-1), math.nan)
 
     def repaired(self) -> "QuantilePrediction":
         """The same with ascending values (with `CrossingRepair.NONE`, unchanged)."""

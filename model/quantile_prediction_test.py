@@ -82,6 +82,15 @@ def test_the_crossing_rate_counts_neighbours_in_the_wrong_order() -> None:
         assert (left == 0).all() if repair is not CrossingRepair.NONE else torch.equal(left, prediction.crossing_rate())
 
 
+def test_a_nan_is_not_counted_as_in_order() -> None:
+    """6.10: a network that gives NaN has no crossing rate, in place of a perfect one; its neighbours keep theirs."""
+    values = torch.tensor([[[0.0, math.nan, 2.0], [math.nan] * 3, [0.0, 2.0, 1.0]]])
+    found = QuantilePrediction(
+        values=values, levels=_levels(3), location=torch.zeros(1, 1), scale=torch.ones(1, 1)
+    ).crossing_rate()
+    assert found[0, :2].isnan().all() and found[0, 2] == 0.5
+
+
 @_few
 @given(seed=st.integers(0, 1000), count=st.integers(2, 40))
 def test_a_repaired_prediction_never_crosses(seed: int, count: int) -> None:

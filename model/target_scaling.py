@@ -11,7 +11,11 @@ SPREAD_FLOOR = 1e-7
 """Targets whose standard deviation is below this share of their mean are constant: fp32 cannot tell them apart."""
 
 TARGET_LIMIT = 24.0
-"""Scaled targets beyond ± this are winsorised in the training loss, never in scores."""
+"""Scaled targets beyond ± this are winsorised in every prediction's `losses`, unless buckets reach further.
+
+`losses` is what training minimises, and the figure by which validation chooses a checkpoint. Scores (NLL, CRPS, errors,
+coverage) take the targets as they are.
+"""
 
 
 def target_statistics(y_context: Tensor, context_mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -28,6 +32,6 @@ def target_statistics(y_context: Tensor, context_mask: Tensor) -> tuple[Tensor, 
     return location, torch.where(spread > floor, spread, floor.clamp_min(1.0))
 
 
-def winsorised(y: Tensor, *, location: Tensor, scale: Tensor) -> Tensor:
-    """What training losses compare with: y [B, M] on the scaled axis, clipped to ± `TARGET_LIMIT`."""
-    return ((y - location) / scale).clamp(-TARGET_LIMIT, TARGET_LIMIT)
+def winsorised(y: Tensor, *, location: Tensor, scale: Tensor, limit: Tensor | float = TARGET_LIMIT) -> Tensor:
+    """What `losses` compare with: y [B, M] on the scaled axis, clipped to ± limit."""
+    return ((y - location) / scale).clamp(-limit, limit)

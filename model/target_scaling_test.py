@@ -65,7 +65,9 @@ def test_padded_rows_take_no_part() -> None:
 
 
 def test_training_targets_are_scaled_and_clipped() -> None:
-    """6.9: out-of-range policy of the loss; scores never clip."""
+    """6.9: what `losses` compare with; scores take targets as they are."""
     y = torch.tensor([[3.0, 1e9, -1e9]])
     found = winsorised(y, location=torch.tensor([[1.0]]), scale=torch.tensor([[4.0]]))
     assert found.tolist() == [[0.5, TARGET_LIMIT, -TARGET_LIMIT]]
+    found = winsorised(y, location=torch.tensor([[1.0]]), scale=torch.tensor([[4.0]]), limit=torch.tensor(300.0))
+    assert found.tolist() == [[0.5, 300.0, -300.0]]

@@ -5,7 +5,7 @@ import torch
 
 from eval.case import CONTROL_MULTIPLE, AuditResult, Case
 from eval.specimens import relabelled, with_context_labels_changed, with_queries
-from eval.subject import Subject, readout
+from eval.subject import Subject, in_precision, readout
 from eval.tracing import Stage, largest_gap
 from model.icl_transformer import AttentionPath
 from model.regression_heads import RegressionHeadKind
@@ -13,7 +13,7 @@ from priors.task import Episode, TaskKind
 
 _CACHED = 1e-5
 _BF16 = 2e-2  # probabilities and bucket masses
-_BF16_TARGETS = 0.1  # means, quantiles and points, in deviations of the context's targets
+_BF16_TARGETS = 0.3  # means, quantiles and points, in deviations of the context's targets: outer ones round most
 
 
 def paths(case: Case) -> AuditResult:
@@ -58,11 +58,11 @@ def _cached(subject: Subject, episodes: tuple[Episode, ...]) -> torch.Tensor:
     own = subject.fresh(path=AttentionPath.CACHED)
     batch = own.collate(list(episodes))
     other = own.collate(list(_other_labels(episodes)))
-    inputs = own.gate(batch)
+    inputs, others = (in_precision(own.gate(part), own.dtype) for part in (batch, other))
     with torch.no_grad():
-        own.network.remember(own.gate(other))
+        own.network.remember(others)
         memory = own.network.remember(inputs)
-        own.network.remember(own.gate(other))
+        own.network.remember(others)
         own.network.predict(memory, -inputs.x_query, query_mask=inputs.query_mask)
         return readout(own.network.predict(memory, inputs.x_query, query_mask=inputs.query_mask), batch)
 
@@ -80,9 +80,10 @@ def _other_labels(episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
 
 
 def _in_bf16(subject: Subject, episodes: tuple[Episode, ...]) -> torch.Tensor:
-    batch = subject.collate(list(episodes))
+    own = subject.fresh(dtype=torch.float32)
+    batch = own.collate(list(episodes))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        return readout(subject.network(subject.gate(batch)), batch)
+        return readout(own.network(own.gate(batch)), batch)
 
 
 def _illegal_changes(episodes: tuple[Episode, ...]) -> list[tuple[str, tuple[Episode, ...]]]:

@@ -13,6 +13,9 @@ from eval.tracing import Difference, Rows, Stage, differences, first_moved, larg
 from priors.task import Episode, TaskBatch, TaskKind
 
 
+_PARTED = 1e-3  # relative: above rounding, below what a leak does
+
+
 def query_set(case: Case) -> AuditResult:
     """Replaces, duplicates, drops and adds the other queries; a query's own prediction and states stay.
 
@@ -169,7 +172,8 @@ def padding(case: Case) -> AuditResult:
             num_context=base.batch.x_context.shape[1],
         )
         moved = first_moved(differences(base.trace, dirty.trace, rows_before=rows, rows_after=rows))
-        alone = largest_gap(base.readout[index, : len(episode.answers())], _padded_to(subject.run([episode]), base))
+        lone = subject.run([episode])
+        alone = largest_gap(base.readout[index, : len(episode.answers())], _padded_to(lone, base))
         figures["largest_alone"] = max(figures["largest_alone"], alone)
         figures["padded_rows"] += float((~base.batch.context_mask[index]).sum() + (~base.batch.query_mask[index]).sum())
         if moved is not None:
@@ -178,7 +182,7 @@ def padding(case: Case) -> AuditResult:
             return case.failed(name, stage=blamed_stage(moved, base), figures=figures, message=message)
         if alone > tolerance:
             message = f"a table's prediction moved by {alone:.3g} between a padded batch and alone"
-            return case.failed(name, stage=Stage.COLLATE, figures=figures, message=message)
+            return case.failed(name, stage=_parted(base, lone, rows=rows), figures=figures, message=message)
     if not figures["padded_rows"]:
         return case.failed(name, stage=None, figures=figures, message="no row was padded: the audit is blind")
     spoilt = dataclasses.replace(subject, collate=lambda episodes: _spoilt(subject.collate(episodes))).run(tables)
@@ -187,6 +191,15 @@ def padding(case: Case) -> AuditResult:
         what = f"the same content in a real row moves predictions by only {figures['control_real_row']:.3g}: blind"
         return case.failed(name, stage=None, figures=figures, message=what)
     return case.passed(name, figures=figures, message="padding and other tables of a batch do not matter")
+
+
+def _parted(batch: Run, lone: Run, *, rows: Rows) -> Stage:
+    """Where a table in a batch first parts from the same table alone, from label injection on; the head if nowhere."""
+    own = Rows(num_context=lone.batch.x_context.shape[1])
+    found = differences(batch.trace, lone.trace, rows_before=rows, rows_after=own)
+    comparable = [item for item in found if item.name.startswith("icl.") and np.isfinite(item.absolute)]
+    moved = first_moved(comparable, tolerance=_PARTED)
+    return Stage.HEAD if moved is None else blamed_stage(moved, batch)
 
 
 def _padded_to(alone: Run, batch: Run) -> torch.Tensor:

@@ -127,10 +127,10 @@ def slices(case: Case) -> AuditResult:
 def _cut_problem(run: Run) -> str | None:
     cut, find = run.batch.x_context.shape[1], run.trace.find
     rows, hidden = find("row_readout"), find("icl.norm")
-    real = torch.from_numpy(run.batch.query_mask)[..., None]
+    real, kept = (torch.from_numpy(mask)[..., None] for mask in (run.batch.query_mask, run.batch.context_mask))
     pairs = {
-        "context rows that enter the ICL stage": (find("icl.injection.context_rows"), rows[:, :cut]),
-        "query rows that enter the ICL stage": (find("icl.injection.query_rows"), rows[:, cut:]),
+        "context rows that enter the ICL stage": (find("icl.injection.context_rows") * kept, rows[:, :cut] * kept),
+        "query rows that enter the ICL stage": (find("icl.injection.query_rows") * real, rows[:, cut:] * real),
         "context rows that leave the ICL stage": (find("icl.h_context"), hidden[:, :cut]),
         "query rows that leave the ICL stage": (find("icl.h_query") * real, hidden[:, cut:] * real),
     }

@@ -214,7 +214,7 @@ class Subject:
     @torch.no_grad()
     def run_batch(self, batch: TaskBatch) -> Run:
         """The same for a batch that is there."""
-        inputs = _in_precision(self.gate(batch), self.dtype)
+        inputs = in_precision(self.gate(batch), self.dtype)
         declared = frozenset(field.name for field in dataclasses.fields(NetworkInputs))
         entry = tuple(read_fields(inputs, stage=Stage.COLLATE, name="inputs", only=declared))
         with tracing(self.network) as trace:
@@ -263,7 +263,8 @@ def _head_numbers(prediction: RegressionPrediction) -> Tensor:
     return prediction.log_mass.double().exp()
 
 
-def _in_precision(inputs: NetworkInputs, dtype: torch.dtype) -> NetworkInputs:
+def in_precision(inputs: NetworkInputs, dtype: torch.dtype) -> NetworkInputs:
+    """The inputs with every floating-point field in `dtype`."""
     values = {field.name: getattr(inputs, field.name) for field in dataclasses.fields(inputs)}
     floats = {name: v.to(dtype) for name, v in values.items() if isinstance(v, Tensor) and v.is_floating_point()}
     return dataclasses.replace(inputs, **floats)

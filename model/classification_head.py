@@ -167,6 +167,8 @@ class ClassificationHead(nn.Module):
         labels = context_labels if context_mask is None else torch.where(context_mask, context_labels, 0.0)
         input_checks.check_labels(labels, num_classes)
         present = present_classes(labels, num_classes, context_mask=context_mask)
+        if context_mask is not None:  # a key of weight 0 must be finite
+            context_hidden = torch.where(context_mask[:, :, None], context_hidden, 0.0)
         return LabelMemory(keys=self._keys(context_hidden), labels=labels, mask=context_mask, present=present)
 
     def read(self, query_hidden: Tensor, memory: LabelMemory) -> Tensor | ClassLogProbabilities:

@@ -276,6 +276,12 @@ class ICLTransformer(nn.Module):
         input_checks.check_context_mask(context_mask, shape=context)
         input_checks.check_mask("query_mask", query_mask, shape=tuple(query_rows.shape[:2]))
         input_checks.check_mask("label_mask", label_mask, shape=context)
+        self._check_labels(context_rows, context_labels, context_mask=context_mask, label_mask=label_mask)
+        if context_mask is not None:  # a key of weight 0 must be finite
+            context_rows = torch.where(context_mask[:, :, None], context_rows, 0.0)
+            context_labels = torch.where(context_mask, context_labels, 0.0)
+        if query_mask is not None:
+            query_rows = torch.where(query_mask[:, :, None], query_rows, 0.0)
         z = self.injection(context_rows, context_labels, query_rows, label_mask)
         if self.path is AttentionPath.CACHED:
             memory = self._remember(z[:, :num_context], context_mask)
@@ -288,8 +294,17 @@ class ICLTransformer(nn.Module):
             hidden = self.norm(z[:, self.num_thinking :])
             h_context, h_query = hidden[:, :num_context], hidden[:, num_context:]
         if query_mask is not None:
-            h_query = h_query * query_mask[:, :, None]
+            h_query = torch.where(query_mask[:, :, None], h_query, 0.0)
         return h_context, h_query
+
+    def _check_labels(
+        self, context_rows: Tensor, labels: Tensor, *, context_mask: Tensor | None, label_mask: Tensor | None
+    ) -> None:
+        input_checks.check_shape("context_labels", labels, shape=tuple(context_rows.shape[:2]))
+        if self.injection.encoder.kind is LabelKind.CLASSIFICATION:
+            masks = [mask for mask in (context_mask, label_mask) if mask is not None]
+            shown = masks[0] if len(masks) == 1 else masks[0] & masks[1] if masks else None
+            input_checks.check_labels(labels, self.injection.encoder.classes.num_embeddings, label_mask=shown)
 
     @property
     def num_thinking(self) -> int:

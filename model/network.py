@@ -183,7 +183,7 @@ class Network(nn.Module):
                 columns or classes, or a label outside 0..K-1; BAD_MASK for a mask of another shape or dtype, or one
                 that hides a whole context.
         """
-        _check_masks(inputs)
+        input_checks.check_rows(inputs.x_context.shape[1], inputs.x_query.shape[1])
         if self.icl.path is AttentionPath.CACHED:
             return self.predict(self.remember(inputs), inputs.x_query, query_mask=inputs.query_mask)
         labels, location, scale = self._labels(inputs)
@@ -193,7 +193,7 @@ class Network(nn.Module):
         return self._classes(hidden.query, self.label_memory(inputs, hidden))
 
     def remember(self, inputs: NetworkInputs) -> ContextMemory:
-        """Passes the context of `inputs` through every stage, whatever its queries are."""
+        """Passes the context of `inputs` through every stage, whatever its queries are; refuses what `forward` does."""
         labels, location, scale = self._labels(inputs)
         statistics, columns = self.statistics(inputs), []
         cells, bias = self._cells(inputs.x_context, inputs.column_kinds, statistics)
@@ -224,15 +224,18 @@ class Network(nn.Module):
         """Predicts x_query [B, M, C] from a remembered context; no layer is applied to a context row.
 
         Raises:
-            BadInput: TABLE_EMPTY without queries.
+            BadInput: TABLE_EMPTY without queries; BAD_SHAPE for other tables or columns than the context's; BAD_MASK.
         """
+        tables, columns = memory.column_kinds.shape
         input_checks.check_rows(memory.icl.h_context.shape[1], x_query.shape[1])
+        input_checks.check_shape("x_query", x_query, shape=(tables, x_query.shape[1], columns))
+        input_checks.check_mask("query_mask", query_mask, shape=(tables, x_query.shape[1]))
         cells, bias = self._cells(x_query, memory.column_kinds, memory.statistics)
         for column_block, row_block, column in zip(self.column_blocks, self.row_blocks, memory.columns, strict=True):
             cells = row_block(column_block.read(cells.transpose(1, 2), column).transpose(1, 2), bias=bias)
         hidden = self.icl.read(self.row_readout(cells, bias=bias), memory.icl)
         if query_mask is not None:
-            hidden = hidden * query_mask[:, :, None]
+            hidden = torch.where(query_mask[:, :, None], hidden, 0.0)
         if memory.labels is None:
             return self.head(hidden, location=memory.location, scale=memory.scale)
         return self._classes(hidden, memory.labels)
@@ -297,12 +300,14 @@ class Network(nn.Module):
     def _labels(self, inputs: NetworkInputs) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Context labels as the encoders take them, and the target's location and scale [B, 1] in regression."""
         self._check_limits(inputs)
+        _check_inputs(inputs)
         mask = _labelled(inputs)
         if self.config.kind is LabelKind.CLASSIFICATION:
-            known = inputs.y_context if mask is None else torch.where(mask, inputs.y_context, 0.0)
-            input_checks.check_labels(known, inputs.num_classes)
-            return inputs.y_context, None, None
+            input_checks.check_labels(inputs.y_context, inputs.num_classes, label_mask=mask)
+            y, real = inputs.y_context, inputs.context_mask
+            return y if real is None else torch.where(real, y, 0.0), None, None
         mask = _full_mask(inputs) if mask is None else mask
+        input_checks.check_targets(inputs.y_context, label_mask=mask)
         location, scale = target_statistics(inputs.y_context, mask)
         scaled = torch.where(mask, (inputs.y_context - location) / scale, 0.0)
         return scaled.to(inputs.x_context.dtype), location, scale
@@ -321,13 +326,16 @@ class Network(nn.Module):
             raise BadInput(ExitCode.OVER_LIMIT, f"a table has {classes} classes, the model takes {limit}: merge some")
 
 
-def _check_masks(inputs: NetworkInputs) -> None:
-    """Refuses masks that do not fit, and an empty query set."""
-    context, query = tuple(inputs.x_context.shape[:2]), tuple(inputs.x_query.shape[:2])
-    input_checks.check_rows(context[1], query[1])
-    input_checks.check_context_mask(inputs.context_mask, shape=context)
-    input_checks.check_mask("query_mask", inputs.query_mask, shape=query)
-    input_checks.check_mask("label_mask", inputs.label_mask, shape=context)
+def _check_inputs(inputs: NetworkInputs) -> None:
+    """Refuses shapes and masks that do not fit, and column kinds that are none."""
+    (tables, rows, columns), queries = inputs.x_context.shape, inputs.x_query.shape[1]
+    input_checks.check_shape("y_context", inputs.y_context, shape=(tables, rows))
+    input_checks.check_shape("x_query", inputs.x_query, shape=(tables, queries, columns))
+    input_checks.check_shape("column_kinds", inputs.column_kinds, shape=(tables, columns))
+    input_checks.check_column_kinds(inputs.column_kinds)
+    input_checks.check_context_mask(inputs.context_mask, shape=(tables, rows))
+    input_checks.check_mask("query_mask", inputs.query_mask, shape=(tables, queries))
+    input_checks.check_mask("label_mask", inputs.label_mask, shape=(tables, rows))
 
 
 def _labelled(inputs: NetworkInputs) -> Tensor | None:

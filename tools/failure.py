@@ -41,6 +41,7 @@ class ExitCode(enum.IntEnum):
     RESULTS_CORRUPT = 26
     BAD_MASK = 27
     BAD_LEVEL = 28
+    BAD_SHAPE = 29
 
 
 class Failure(Exception):

@@ -5,29 +5,39 @@ classification, class-slot orders, because the network depends a little on both.
 """
 
 import dataclasses
+import numbers
 from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn import base
+from sklearn import base, exceptions
 from torch import Tensor
 
-from model.cell_embedding import CATEGORY, NUMBER
 from model.class_distribution import ClassLogProbabilities
+from model.column_codes import TableCode, learn_code
 from model.label_injection import LabelKind
+from model.levels import check_levels
 from model.network import ContextMemory, Network, NetworkInputs
 from model.quantile_prediction import QuantilePrediction
 from model.regression_heads import PointPrediction, RegressionHeadKind, RegressionPrediction
-from tools.failure import BadInput, ExitCode, Failure
+from model.table_columns import Table, read_table
+from model.table_labels import read_classes, read_targets
+from tools.failure import BadInput, ExitCode
+
+_CELLS_AT_ONCE = 2**16
+"""How many query cells a pass through the network takes: with the default preset about 150 MB."""
+
+
+class NotFitted(BadInput, exceptions.NotFittedError):
+    """A prediction was asked for before `fit`: a `BadInput` that is also scikit-learn's `NotFittedError`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Context:
     x: np.ndarray  # [N, C] float32
-    y: np.ndarray  # [N] class slots or targets
-    column_kinds: np.ndarray  # [C]
-    levels: tuple[np.ndarray | None, ...]  # per column: the context's levels, for columns that came as text
+    y: np.ndarray  # [N] float32 class slots or scaled targets
+    code: TableCode
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,6 +46,16 @@ class _Order:
 
     columns: np.ndarray
     slots: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Remembered:
+    """A context that was passed through `network` in `order`, which is that of `seed`."""
+
+    network: Network
+    seed: int
+    order: _Order
+    memory: ContextMemory
 
 
 class _ICLEstimator(base.BaseEstimator):
@@ -49,59 +69,69 @@ class _ICLEstimator(base.BaseEstimator):
         self.seed = seed
         self.cache = cache
 
-    def _store(self, x: Any, y: np.ndarray, column_kinds: np.ndarray | None) -> None:
+    def _check_settings(self) -> None:
         if self.network.config.kind is not self._kind:
-            raise Failure(
-                ExitCode.CONFIG_MISMATCH,
-                f"{type(self).__name__} needs a {self._kind} network and got a {self.network.config.kind} one",
-            )
-        raw = _columns(x)
-        if not raw or len(raw[0]) == 0:
-            raise Failure(ExitCode.TABLE_EMPTY, f"X has shape {np.shape(x)}: give at least one row and one column")
-        if np.shape(y) != (len(raw[0]),):
-            mend = "give one label a row"
-            raise Failure(ExitCode.TABLE_LABELS, f"y has shape {np.shape(y)} and X has {len(raw[0])} rows: {mend}")
-        limit = self.network.config.max_features
-        if len(raw) > limit:
-            raise Failure(ExitCode.OVER_LIMIT, f"X has {len(raw)} features and the model takes {limit}: select fewer")
-        levels = tuple(_text_levels(column) for column in raw)
-        coded = np.stack([_coded(column, level) for column, level in zip(raw, levels, strict=True)], axis=1)
-        if column_kinds is None:
-            column_kinds = np.array([NUMBER if level is None else CATEGORY for level in levels], np.int8)
-        kinds = np.asarray(column_kinds, np.int8)
-        if kinds.shape != (len(raw),):
-            mend = "give one kind a column"
-            raise Failure(ExitCode.BAD_FLAG, f"column_kinds has shape {kinds.shape} for {len(raw)} columns: {mend}")
-        self._context = _Context(x=coded, y=y.astype(np.float32), column_kinds=kinds, levels=levels)
-        self._memories: dict[int, ContextMemory] = {}
-        self.n_features_in_ = len(raw)
+            found = f"{type(self).__name__} needs a {self._kind} network and got a {self.network.config.kind} one"
+            raise BadInput(ExitCode.CONFIG_MISMATCH, found)
+        for name, least in (("num_estimators", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+                raise BadInput(ExitCode.BAD_FLAG, f"{name} is {value!r}: give a whole number from {least} on")
 
-    def _check_fitted(self) -> None:
+    def _read_table(self, x: Any) -> Table:
+        """The context's table, within the network's limits."""
+        self._check_settings()
+        table, limit = read_table(x), self.network.config.max_features
+        if table.num_rows == 0:
+            found = f"X has {table.num_rows} rows and {len(table.columns)} columns"
+            raise BadInput(ExitCode.TABLE_EMPTY, f"{found}: give at least one row and one column")
+        if len(table.columns) > limit:
+            found = f"X has {len(table.columns)} features and the model takes {limit}"
+            raise BadInput(ExitCode.OVER_LIMIT, f"{found}: select fewer")
+        return table
+
+    def _keep(self, table: Table, *, code: TableCode, y: np.ndarray) -> None:
+        """The last step of `fit`: nothing of an earlier context is touched before everything has been checked."""
+        self._context = _Context(x=code.encode(table), y=y.astype(np.float32), code=code)
+        self._remembered: dict[int, _Remembered] = {}
+        self.n_features_in_ = len(table.columns)
+        vars(self).pop("feature_names_in_", None)
+        if table.names is not None and all(isinstance(name, str) for name in table.names):
+            self.feature_names_in_ = np.array(table.names, object)
+
+    def _query_parts(self, x: Any) -> Iterator[np.ndarray]:
+        """Queries x as [m, C] float32, so many at a time that a pass through the network stays small."""
         if not hasattr(self, "_context"):
-            raise Failure(ExitCode.BAD_FLAG, f"{type(self).__name__} has no context yet: call fit first")
-
-    def _queries(self, x: Any) -> np.ndarray:
-        raw, levels = _columns(x), self._context.levels
-        if len(raw) != len(levels):
-            mend = "give the same columns"
-            raise Failure(ExitCode.BAD_FLAG, f"X has {len(raw)} columns and the context has {len(levels)}: {mend}")
-        return np.stack([_coded(column, level) for column, level in zip(raw, levels, strict=True)], axis=1)
+            raise NotFitted(ExitCode.BAD_FLAG, f"{type(self).__name__} has no context yet: call fit first")
+        self._check_settings()
+        queries = self._context.code.encode(read_table(x))
+        size = max(1, _CELLS_AT_ONCE // queries.shape[1])
+        if not self.cache:  # every pass goes over the context again: let that be the smaller half of it
+            size = max(size, len(self._context.x))
+        for start in range(0, max(len(queries), 1), size):
+            yield queries[start : start + size]
 
     def _predictions(
-        self, x: Any, *, num_classes: int = 0
+        self, queries: np.ndarray, *, num_classes: int = 0
     ) -> Iterator[tuple[_Order, ClassLogProbabilities | RegressionPrediction]]:
-        """What the network says of queries x, order by order; each context is passed through once where it is kept."""
-        queries, generator = self._queries(x), np.random.default_rng(self.seed)
-        for member in range(self.num_estimators):
-            columns = generator.permutation(queries.shape[1])
-            order = _Order(columns=columns, slots=generator.permutation(num_classes) if num_classes else np.array([]))
-            inputs = self._inputs(queries, order)
+        """What the network says of queries, order by order; each context is passed through once where it is kept."""
+        for member, order in enumerate(self._orders(num_classes)):
             if not self.cache:
-                yield order, self.network(inputs)
+                yield order, self.network(self._inputs(queries, order))
                 continue
-            if member not in self._memories:
-                self._memories[member] = self.network.remember(inputs)
-            yield order, self.network.predict(self._memories[member], inputs.x_query)
+            kept = self._remembered.get(member)
+            if kept is None or kept.network is not self.network or kept.seed != self.seed:
+                memory = self.network.remember(self._inputs(queries, order))
+                kept = _Remembered(network=self.network, seed=self.seed, order=order, memory=memory)
+                self._remembered[member] = kept
+            inputs = self._inputs(queries, kept.order)
+            yield kept.order, self.network.predict(kept.memory, inputs.x_query)
+
+    def _orders(self, num_classes: int) -> Iterator[_Order]:
+        generator = np.random.default_rng(self.seed)
+        for _ in range(self.num_estimators):
+            columns = generator.permutation(self.n_features_in_)
+            yield _Order(columns=columns, slots=generator.permutation(num_classes) if num_classes else np.array([]))
 
     def _inputs(self, x_query: np.ndarray, order: _Order) -> NetworkInputs:
         context, columns = self._context, order.columns
@@ -112,52 +142,70 @@ class _ICLEstimator(base.BaseEstimator):
             x_context=x_context,
             y_context=torch.from_numpy(labels[None]).to(parameter),
             x_query=x_query,
-            column_kinds=torch.from_numpy(context.column_kinds[columns][None]).to(parameter.device),
+            column_kinds=torch.from_numpy(context.code.kinds[columns][None]).to(parameter.device),
             num_classes=len(order.slots),
         )
 
 
-class ICLClassifier(_ICLEstimator, base.ClassifierMixin):
+class ICLClassifier(base.ClassifierMixin, _ICLEstimator):
     """Class probabilities from a classification network.
+
+    Everything that is refused, is refused with a `BadInput` (a ValueError) of one line; a refused `fit` leaves the
+    earlier context as it was. Predictions from an array go by the place of columns, those from a DataFrame by name.
 
     Args:
         network: a pretrained classification network.
-        num_estimators: how many random orders are averaged.
-        seed: of those orders.
+        num_estimators: how many random orders are averaged, 1 or more.
+        seed: of those orders, 0 or more.
         cache: whether the first prediction keeps what queries read of the context (keys and values of every layer), so
             that later ones cost no work on context rows. Call fit again after changing the network's weights.
     """
 
     _kind = LabelKind.CLASSIFICATION
 
-    def fit(self, x: Any, y: Any, *, column_kinds: np.ndarray | None = None) -> Self:
-        """Stores the context: x [N, C] (array or DataFrame; text and category columns become categories), y [N].
+    def fit(self, X: Any, y: Any, *, column_kinds: Any = None) -> Self:
+        """Stores the context.
+
+        Args:
+            X: [N, C] array or DataFrame; text and pandas categories become categories, dates and times seconds.
+            y: [N] classes.
+            column_kinds: [C] of 0 number, 1 ordinal, 2 category, to say so yourself.
 
         Raises:
-            Failure: TABLE_EMPTY, OVER_LIMIT for too many features or classes.
+            BadInput (a ValueError): TABLE_EMPTY; TABLE_LABELS; OVER_LIMIT for too many features or classes; BAD_FLAG
+                for other values of column_kinds or settings; TABLE_TEXT_COLUMN; CONFIG_MISMATCH.
         """
-        self.classes_, slots = np.unique(np.asarray(y), return_inverse=True)
-        limit = self.network.config.icl.max_classes
-        if len(self.classes_) > limit:
-            found = len(self.classes_)
-            raise Failure(ExitCode.OVER_LIMIT, f"y has {found} classes and the model takes {limit}: merge some")
-        self._store(x, slots, column_kinds)
+        table, limit = self._read_table(X), self.network.config.icl.max_classes
+        labels = read_classes(y, num_rows=table.num_rows)
+        if len(labels.classes) > limit:
+            found = len(labels.classes)
+            raise BadInput(ExitCode.OVER_LIMIT, f"y has {found} classes and the model takes {limit}: merge some")
+        self._keep(table, code=learn_code(table, column_kinds), y=labels.slots)
+        self.classes_ = labels.classes
         return self
 
     @torch.no_grad()
-    def predict_proba(self, x: Any) -> np.ndarray:
-        """Probabilities [M, K] of `classes_`."""
-        self._check_fitted()
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities [M, K] of `classes_`.
+
+        Raises:
+            BadInput (a ValueError): `NotFitted` before fit; BAD_FLAG for other columns than the context's;
+                TABLE_TEXT_COLUMN; TABLE_EMPTY.
+        """
+        return np.concatenate([self._probabilities(part) for part in self._query_parts(X)])
+
+    def _probabilities(self, queries: np.ndarray) -> np.ndarray:
         parts = [
             found.probabilities()[0].double().cpu().numpy()[:, order.slots]
-            for order, found in self._predictions(x, num_classes=len(self.classes_))
+            for order, found in self._predictions(queries, num_classes=len(self.classes_))
         ]
         total = np.sum(parts, axis=0)
         return total / total.sum(-1, keepdims=True)
 
-    def predict(self, x: Any) -> np.ndarray:
+    def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each query [M]."""
-        return self.classes_[self.predict_proba(x).argmax(-1)]
+        places = self.predict_proba(X).argmax(-1)
+        return self.classes_[places]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,35 +224,28 @@ class TargetForecast:
     crossing_rate: np.ndarray | None
 
 
-class ICLRegressor(_ICLEstimator, base.RegressorMixin):
-    """Predictive means and quantiles from a regression network; arguments as for `ICLClassifier`."""
+class ICLRegressor(base.RegressorMixin, _ICLEstimator):
+    """Predictive means and quantiles from a regression network; arguments and refusals as for `ICLClassifier`."""
 
     _kind = LabelKind.REGRESSION
 
-    def fit(self, x: Any, y: Any, *, column_kinds: np.ndarray | None = None) -> Self:
-        """Stores the context: x [N, C], y [N] finite numbers.
+    def fit(self, X: Any, y: Any, *, column_kinds: Any = None) -> Self:
+        """Stores the context: X [N, C] and column_kinds as for `ICLClassifier`, y [N] finite numbers.
 
         Raises:
-            Failure: TABLE_EMPTY, TABLE_LABELS, OVER_LIMIT.
+            BadInput (a ValueError): as there.
         """
-        try:
-            target = np.asarray(y, np.float64)
-        except ValueError as error:
-            raise Failure(ExitCode.TABLE_LABELS, f"regression targets must be numbers ({error}): convert y") from error
-        if not np.isfinite(target).all():
-            wrong = (~np.isfinite(target)).sum()
-            raise Failure(ExitCode.TABLE_LABELS, f"{wrong} targets are not finite: drop those rows")
-        # The network sees targets of mean 0 and deviation 1, so that fp32 holds any unit (year 2000 ± 1, say).
-        self._location, spread = float(target.mean()), float(target.std())
-        self._scale = spread if spread > 1e-12 * abs(self._location) else 1.0  # a constant's spread is rounding
-        self._store(x, (target - self._location) / self._scale, column_kinds)
+        table = self._read_table(X)
+        targets = read_targets(y, num_rows=table.num_rows)
+        self._keep(table, code=learn_code(table, column_kinds), y=targets.scaled)
+        self._location, self._scale = targets.location, targets.scale
         return self
 
-    def predict(self, x: Any) -> np.ndarray:
+    def predict(self, X: Any) -> np.ndarray:
         """The predictive mean of each query [M]."""
-        return self.forecast(x, levels=()).mean
+        return self.forecast(X, levels=()).mean
 
-    def predict_quantiles(self, x: Any, levels: Any) -> np.ndarray:
+    def predict_quantiles(self, X: Any, levels: Any) -> np.ndarray:
         """Predictive quantiles [M, S] at levels [S] in (0, 1), averaged level by level over the orders.
 
         Raises:
@@ -214,22 +255,31 @@ class ICLRegressor(_ICLEstimator, base.RegressorMixin):
         if head is RegressionHeadKind.SCALAR:
             mend = f"use a network with a {RegressionHeadKind.BAR} or {RegressionHeadKind.QUANTILE} head, or predict"
             raise BadInput(ExitCode.CONFIG_MISMATCH, f"the network's head is {head}, which has no quantiles: {mend}")
-        return self.forecast(x, levels=levels).quantiles
+        return self.forecast(X, levels=levels).quantiles
 
     @torch.no_grad()
-    def forecast(self, x: Any, *, levels: Any) -> TargetForecast:
+    def forecast(self, X: Any, *, levels: Any) -> TargetForecast:
         """All that the network's head says of each query, quantiles at levels [S] in (0, 1) included where it has any.
 
         Raises:
-            BadInput (a ValueError): BAD_LEVEL.
+            BadInput (a ValueError): BAD_LEVEL, and as for `ICLClassifier.predict_proba`.
         """
-        self._check_fitted()
-        at = torch.as_tensor(np.asarray(levels, np.float64))
+        at = _levels(levels)
+        parts = [self._forecast(queries, at) for queries in self._query_parts(X)]
+        return TargetForecast(
+            mean=np.concatenate([part.mean for part in parts]),
+            quantiles=None if parts[0].quantiles is None else np.concatenate([part.quantiles for part in parts]),
+            crossing_rate=None
+            if parts[0].crossing_rate is None
+            else np.concatenate([part.crossing_rate for part in parts]),
+        )
+
+    def _forecast(self, queries: np.ndarray, levels: Tensor) -> TargetForecast:
         means, quantiles, crossings = [], [], []
-        for _, found in self._predictions(x):
+        for _, found in self._predictions(queries):
             means.append(found.mean()[0])
             if not isinstance(found, PointPrediction):
-                quantiles.append(found.icdf(at)[0])
+                quantiles.append(found.icdf(levels)[0])
             if isinstance(found, QuantilePrediction):
                 crossings.append(found.crossing_rate()[0])
         return TargetForecast(
@@ -244,53 +294,21 @@ def _average(parts: list[Tensor]) -> np.ndarray:
     return torch.stack(parts).double().mean(0).cpu().numpy()
 
 
-def _columns(x: Any) -> list[np.ndarray]:
-    """The columns of an array or a DataFrame."""
-    if hasattr(x, "columns"):
-        return [np.asarray(x[name]) for name in x.columns]
-    array = np.asarray(x)
-    if array.ndim != 2:
-        raise Failure(ExitCode.TABLE_EMPTY, f"X has shape {array.shape}: give a table of rows and columns")
-    return list(array.T)
-
-
-def _text_levels(column: np.ndarray) -> np.ndarray | None:
-    """The sorted levels of a text column of the context, or None for a column of numbers."""
-    try:
-        _numbers(column)
-    except (TypeError, ValueError):
-        return np.unique([str(value) for value in column if not _missing(value)])
-    return None
-
-
-def _numbers(column: np.ndarray) -> np.ndarray:
-    """[R] float32; None and other marks of a missing value become NaN, and what fp32 cannot hold becomes ±inf."""
-    if column.dtype == object:
-        column = np.array([np.nan if _missing(value) else value for value in column], object)
-    with np.errstate(over="ignore"):
-        return column.astype(np.float64).astype(np.float32)
-
-
-def _missing(value: Any) -> bool:
-    if value is None:
-        return True
-    try:
-        return bool(value != value)
-    except TypeError:  # pandas.NA has no truth value
-        return True
-
-
-def _coded(column: np.ndarray, levels: np.ndarray | None) -> np.ndarray:
-    """[R] float32: numbers as they are, text as its place among the context's levels; an unseen level follows the last.
+def _levels(levels: Any) -> Tensor:
+    """Quantile levels [S] as fp64.
 
     Raises:
-        Failure: TABLE_TEXT_COLUMN for text in a column that held numbers in the context.
+        BadInput: BAD_LEVEL for what is no list of numbers in (0, 1).
     """
-    if levels is None:
-        try:
-            return _numbers(column)
-        except (TypeError, ValueError) as error:
-            mend = "clean the column, or give it as text to fit too"
-            raise Failure(ExitCode.TABLE_TEXT_COLUMN, f"a column of numbers holds text ({error}): {mend}") from error
-    place = {level: index for index, level in enumerate(levels)}
-    return np.array([np.nan if _missing(v) else place.get(str(v), len(levels)) for v in column], np.float32)
+    mend = "give a list of numbers inside (0, 1), such as [0.1, 0.9]"
+    try:
+        array = np.asarray(levels)
+    except ValueError as error:
+        raise BadInput(ExitCode.BAD_LEVEL, f"levels is {levels!r}: {mend}") from error
+    if array.ndim != 1:
+        raise BadInput(ExitCode.BAD_LEVEL, f"levels has shape {array.shape}: {mend}")
+    if array.dtype.kind not in "biuf":
+        raise BadInput(ExitCode.BAD_LEVEL, f"levels is {levels!r}: {mend}")
+    at = torch.from_numpy(array.astype(np.float64))
+    check_levels("levels", at)
+    return at

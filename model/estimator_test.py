@@ -14,7 +14,7 @@ from model.label_injection import LabelKind
 from model.network import Network
 from model.regression_heads import QuantileConfig, RegressionHeadConfig, RegressionHeadKind
 from model.specimens import redraw, specimen_config, specimen_network
-from tools.failure import BadInput, ExitCode, Failure
+from tools.failure import BadInput, ExitCode
 
 ROWS, QUERIES = 20, 6
 
@@ -35,7 +35,7 @@ def _regressor(**changes: Any) -> ICLRegressor:
 
 
 def _refused(action: Any, *, code: ExitCode, match: str) -> None:
-    with pytest.raises(Failure, match=match) as caught:
+    with pytest.raises(BadInput, match=match) as caught:
         action()
     assert caught.value.code is code
 
@@ -176,8 +176,8 @@ def test_text_columns_become_categories_of_the_context() -> None:
     words = np.array(["red", "green", "blue", None] * 5, object)
     x = np.stack([words, np.arange(ROWS).astype(object)], axis=1)
     classifier = _classifier().fit(x, np.arange(ROWS) % 3)
-    assert classifier._context.column_kinds.tolist() == [CATEGORY, NUMBER]
-    assert list(classifier._context.levels[0]) == ["blue", "green", "red"]
+    assert classifier._context.code.kinds.tolist() == [CATEGORY, NUMBER]
+    assert list(classifier._context.code.columns[0].levels) == ["blue", "green", "red"]
     assert classifier._context.x[:4, 0].tolist()[:3] == [2.0, 1.0, 0.0]
     assert math.isnan(classifier._context.x[3, 0])
     queries = np.array([["red", 3], ["blue", 3], ["mauve", 3], [None, 3]], object)
@@ -192,7 +192,7 @@ def test_numbers_with_missing_marks_stay_numbers() -> None:
     """None, NaN, digits as text, booleans, infinities and what fp32 cannot hold."""
     x = np.array([[1.5, True, "7"], [None, False, "8"], [math.nan, True, "9"], [1e300, False, "-1"]], object)
     classifier = _classifier().fit(x, [0, 1, 0, 1])
-    assert classifier._context.column_kinds.tolist() == [NUMBER] * 3
+    assert classifier._context.code.kinds.tolist() == [NUMBER] * 3
     assert classifier._context.x[:, 1:].tolist() == [[1, 7], [0, 8], [1, 9], [0, -1]]
     assert np.isnan(classifier._context.x[1:3, 0]).all()
     assert classifier._context.x[3, 0] == np.inf
@@ -240,7 +240,7 @@ def test_a_data_frame_keeps_the_type_of_each_column() -> None:
     """Text in one column does not turn the others into text."""
     frame = _Frame(colour=np.array(["red", "blue"] * 10, object), size=np.arange(20.0))
     classifier = _classifier().fit(frame, np.arange(20) % 2)
-    assert classifier._context.column_kinds.tolist() == [CATEGORY, NUMBER]
+    assert classifier._context.code.kinds.tolist() == [CATEGORY, NUMBER]
     assert classifier.predict_proba(frame).shape == (20, 2)
 
 
@@ -273,4 +273,4 @@ def test_other_misuse_is_refused() -> None:
     _refused(lambda: _classifier().fit(x, y, column_kinds=np.zeros(2)), code=ExitCode.BAD_FLAG, match="for 3 columns")
     _refused(lambda: _regressor().fit(x, ["a"] * ROWS), code=ExitCode.TABLE_LABELS, match="must be numbers")
     missing = np.where(y == 0, np.nan, y)
-    _refused(lambda: _regressor().fit(x, missing), code=ExitCode.TABLE_LABELS, match="7 targets are not finite")
+    _refused(lambda: _regressor().fit(x, missing), code=ExitCode.TABLE_LABELS, match="y lacks 7 of 20 labels")

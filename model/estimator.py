@@ -25,8 +25,8 @@ from model.table_columns import Table, read_table
 from model.table_labels import read_classes, read_targets
 from tools.failure import BadInput, ExitCode
 
-_CELLS_AT_ONCE = 2**16
-"""How many query cells a pass through the network takes: with the default preset about 150 MB."""
+_CELLS_AT_ONCE, _QUERIES_AT_ONCE = 2**16, 2**12
+"""How much a pass through the network takes at most: the stages before the row token grow with cells, heads with rows."""
 
 
 class NotFitted(BadInput, exceptions.NotFittedError):
@@ -105,7 +105,7 @@ class _ICLEstimator(base.BaseEstimator):
             raise NotFitted(ExitCode.BAD_FLAG, f"{type(self).__name__} has no context yet: call fit first")
         self._check_settings()
         queries = self._context.code.encode(read_table(x))
-        size = max(1, _CELLS_AT_ONCE // queries.shape[1])
+        size = min(max(1, _CELLS_AT_ONCE // queries.shape[1]), _QUERIES_AT_ONCE)
         if not self.cache:  # every pass goes over the context again: let that be the smaller half of it
             size = max(size, len(self._context.x))
         for start in range(0, max(len(queries), 1), size):
@@ -268,10 +268,8 @@ class ICLRegressor(base.RegressorMixin, _ICLEstimator):
         parts = [self._forecast(queries, at) for queries in self._query_parts(X)]
         return TargetForecast(
             mean=np.concatenate([part.mean for part in parts]),
-            quantiles=None if parts[0].quantiles is None else np.concatenate([part.quantiles for part in parts]),
-            crossing_rate=None
-            if parts[0].crossing_rate is None
-            else np.concatenate([part.crossing_rate for part in parts]),
+            quantiles=_joined([part.quantiles for part in parts]),
+            crossing_rate=_joined([part.crossing_rate for part in parts]),
         )
 
     def _forecast(self, queries: np.ndarray, levels: Tensor) -> TargetForecast:
@@ -287,6 +285,11 @@ class ICLRegressor(base.RegressorMixin, _ICLEstimator):
             quantiles=_average(quantiles) * self._scale + self._location if quantiles else None,
             crossing_rate=_average(crossings) if crossings else None,
         )
+
+
+def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
+    """All queries again; None where the head has no such thing."""
+    return None if parts[0] is None else np.concatenate(parts)
 
 
 def _average(parts: list[Tensor]) -> np.ndarray:

@@ -14,8 +14,7 @@ from model.classification_head import RowReadingHead
 from model.network import NetworkInputs
 from priors.task import Episode, TaskKind
 
-_SPECIMEN_SEEDS = range(100, 108)
-_SLOT_DRAWS = 4
+_SPECIMEN_SEEDS = range(100, 116)
 _PERMUTATIONS = 1999
 _LEAST_P = 1e-3
 # What holds raw labels by design, or is measured in their unit; nothing else may move with them.
@@ -26,7 +25,7 @@ def context_ablation(case: Case) -> AuditResult:
     """Hides every context label: in the columns, at injection, in the head's values and the target's statistics (5.B).
 
     Then other labels in the records move nothing, bit by bit; a head that reads rows is uniform; predictions differ
-    from those with labels; and they are at chance by a permutation test, classes in random slots, targets with both
+    from those with labels; and they are at chance by a permutation test, classes in random slots, targets with random
     signs.
     """
     name, subject = "context_ablation", case.subject.fresh()
@@ -75,45 +74,52 @@ def _not_uniform(subject: Subject, run: Run) -> float:
 
 
 def _p_value(ablated: Subject) -> float:
-    """Of a permutation test: are predictions better than with the answers of each table permuted?
+    """Of a permutation test: are predictions better than where each table's class ids, or its sign, are exchanged?
 
-    The statistic is the mean over queries of a hit (classification; ties are broken at random) or of minus the squared
-    error in ranks (regression), over many tables; the null permutes answers inside each table.
+    Every table's classes are first put into random slots, and its targets get a random sign, so that under the null of
+    predictions that know no label every other assignment was as likely. The statistic sums hits over queries (ties are
+    broken at random), or the correlation of ranks over tables; a table's queries stay together.
     """
     generator = np.random.default_rng(0)
-    scores = [_pairwise_scores(*table, generator=generator) for table in _told(ablated, generator)]
-    observed = sum(float(np.trace(score)) for score in scores)
-    drawn = np.zeros(_PERMUTATIONS)
-    for score in scores:
-        rows = np.arange(len(score))
-        orders = generator.permuted(np.tile(rows, (_PERMUTATIONS, 1)), axis=1)
-        drawn += score[rows, orders].sum(axis=1)
+    observed, drawn = 0.0, np.zeros(_PERMUTATIONS)
+    for prediction, answers in _told(ablated, generator):
+        if ablated.kind is TaskKind.REGRESSION:
+            fit = _rank_correlation(prediction[:, 0], answers)
+            observed, drawn = observed + fit, drawn + fit * generator.choice([-1.0, 1.0], size=_PERMUTATIONS)
+            continue
+        classes = prediction.shape[1]
+        hits = _hits(prediction, answers, generator=generator)
+        orders = generator.permuted(np.tile(np.arange(classes), (_PERMUTATIONS, 1)), axis=1)
+        observed, drawn = observed + float(np.trace(hits)), drawn + hits[orders, np.arange(classes)].sum(axis=1)
     return float((1 + (drawn >= observed - 1e-12).sum()) / (1 + _PERMUTATIONS))
 
 
 def _told(ablated: Subject, generator: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Predictions and answers of many tables; what classes and signs say by themselves cancels."""
+    """Predictions and answers of many tables, classes in random slots and targets with random signs."""
     config = ablated.network.config
     limits = {"max_features": config.max_features, "max_classes": config.icl.max_classes}
     for seed in _SPECIMEN_SEEDS:
-        for episode in specimens(ablated.kind, seed=seed, **limits):
-            for outcome in ablated.run(_renamed(episode, generator)).outcomes:
-                yield outcome.prediction, outcome.answers
+        tables = [_renamed(episode, generator) for episode in specimens(ablated.kind, seed=seed, **limits)]
+        for outcome in ablated.run(tables).outcomes:
+            yield outcome.prediction, outcome.answers
 
 
-def _renamed(episode: Episode, generator: np.random.Generator) -> list[Episode]:
-    """The table with its classes in random slots, some times; or with its targets as they are and with minus signs."""
-    if episode.task.kind is TaskKind.REGRESSION:
-        y = episode.task.y
-        return [episode, dataclasses.replace(episode, task=dataclasses.replace(episode.task, y=-y))]
-    slots = [generator.permutation(episode.task.num_classes) for _ in range(_SLOT_DRAWS)]
-    return [relabelled_by(episode, chosen) for chosen in slots]
+def _renamed(episode: Episode, generator: np.random.Generator) -> Episode:
+    if episode.task.kind is TaskKind.CLASSIFICATION:
+        return relabelled_by(episode, generator.permutation(episode.task.num_classes))
+    sign = np.float32(generator.choice([-1.0, 1.0]))
+    return dataclasses.replace(episode, task=dataclasses.replace(episode.task, y=sign * episode.task.y))
 
 
-def _pairwise_scores(prediction: np.ndarray, answers: np.ndarray, *, generator: np.random.Generator) -> np.ndarray:
-    """[M, M]: how well the prediction of query i fits the answer of query j."""
-    if prediction.shape[1] == 1 or prediction.shape[1] > 50:  # a mean, alone or before 99 quantiles
-        told, true = (np.argsort(np.argsort(values)).astype(float) for values in (prediction[:, 0], answers))
-        return -((told[:, None] - true[None, :]) ** 2)
+def _hits(prediction: np.ndarray, answers: np.ndarray, *, generator: np.random.Generator) -> np.ndarray:
+    """[K, K]: for how many queries class i is predicted and class j is the answer."""
     told = np.argmax(np.round(prediction, 6) + 1e-9 * generator.random(prediction.shape), axis=1)
-    return (told[:, None] == answers[None, :]).astype(float)
+    found = np.zeros((prediction.shape[1],) * 2)
+    np.add.at(found, (told, answers.astype(int)), 1.0)
+    return found
+
+
+def _rank_correlation(told: np.ndarray, true: np.ndarray) -> float:
+    """Spearman's, without a correction of ties; 0 where nothing varies."""
+    ranks = [np.argsort(np.argsort(values)).astype(float) for values in (told, true)]
+    return float(np.corrcoef(*ranks)[0, 1]) if np.ptp(told) > 0 and np.ptp(true) > 0 else 0.0

@@ -23,6 +23,7 @@ from eval.subject import Subject, subject_record
 from eval.tracing import Stage
 from model.icl_transformer import AttentionPath
 from model.network import Network
+from tools.failure import BadInput, ExitCode
 
 FORMAT_VERSION = 1
 
@@ -46,7 +47,14 @@ AUDITS: dict[str, Callable[[Case], AuditResult]] = {
 
 
 def run_audits(subject: Subject, *, seed: int = 0) -> list[AuditResult]:
-    """All verdicts on one subject, on one CPU thread."""
+    """All verdicts on one subject, on one CPU thread.
+
+    Raises:
+        BadInput: BAD_FLAG for the cached path, which has no verdict of its own.
+    """
+    if subject.path is AttentionPath.CACHED:
+        mend = "the audit `paths` holds it to the fast one: judge the reference or the fast path"
+        raise BadInput(ExitCode.BAD_FLAG, f"path cached is not judged by itself, {mend}")
     with _one_thread():
         case = Case.of(subject, seed=seed)
         return [judge(name, case) for name in AUDITS]

@@ -6,7 +6,7 @@ import functools
 import torch
 from torch import Tensor
 
-from eval.specimens import specimens
+from eval.specimens import large_specimen, specimens
 from eval.subject import Run, Subject
 from eval.tracing import Difference, Rows, Stage, differences, first_moved, largest_gap
 from priors.task import Episode, TaskBatch
@@ -62,7 +62,7 @@ class Noise:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
-    """One subject and the tables on which it is judged."""
+    """One subject and the tables on which it is judged: three small ones, and a large one."""
 
     subject: Subject
     episodes: tuple[Episode, ...]
@@ -73,6 +73,16 @@ class Case:
         config = subject.network.config
         found = specimens(subject.kind, max_features=config.max_features, max_classes=config.icl.max_classes, seed=seed)
         return cls(subject=subject, episodes=tuple(found))
+
+    @functools.cached_property
+    def large(self) -> Episode:
+        """A table beyond the sizes of the others."""
+        config = self.subject.network.config
+        return large_specimen(self.subject.kind, max_features=config.max_features, max_classes=config.icl.max_classes)
+
+    def run(self, episodes: list[Episode]) -> Run:
+        """A pass of a fresh copy of the subject: nothing that an earlier run left can freeze a leak."""
+        return self.subject.fresh().run(episodes)
 
     @functools.cached_property
     def noise(self) -> Noise:

@@ -238,7 +238,7 @@ def summarise(scores: Sequence[HeadScore], metric: str) -> dict[str, Summary]:
 
 
 def _interval(values: np.ndarray) -> tuple[float, float, float]:
-    """Mean, and mean ± 1.96 standard errors, of one value a task."""
+    """Mean, and mean ± 1.96 standard errors, of one value a task; of a single task the ends are NaN."""
     mean = float(values.mean())
-    reach = 1.96 * float(values.std(ddof=1)) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+    reach = 1.96 * float(values.std(ddof=1)) / np.sqrt(len(values)) if len(values) > 1 else np.nan
     return mean, mean - reach, mean + reach

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from eval.case import CONTROL_MULTIPLE, AuditResult, Case, prediction_gap
-from eval.specimens import relabelled, with_context_labels_changed
+from eval.specimens import lacking, relabelled, with_context_labels_changed
 from eval.subject import Outcome, Run, Subject
 from eval.tracing import Rows, Stage, differences, first_moved, largest_gap
 from model.network import NetworkInputs
@@ -26,16 +26,16 @@ class _Moved:
 def leakage(case: Case) -> AuditResult:
     """Changes only the query labels of the records; every stage, prediction and scored outcome stays bit by bit (5.A).
 
-    Tables of different sizes share a padded batch, and one is judged alone; the records go through collate, gate,
-    network, scorer, and through the estimator.
+    Tables of different sizes share a padded batch, one is judged alone, and a large one; contexts also lack a class
+    that queries have. The records go through collate, gate, network, scorer, and through the estimator.
     """
     name, subject = "leakage", case.subject.fresh()
     tables = list(case.episodes)
     figures = {"tolerance": 0.0, "relabelled_runs": 0.0, "readings": 0.0}
-    for group in (tables, tables[:1]):
-        base = subject.run(group)
+    for group in (tables, tables[:1], [case.large], *_with_a_class_missing(tables)):
+        base = case.run(group)
         for variant in range(_VARIANTS):
-            other = subject.run([relabelled(episode, variant) for episode in group])
+            other = case.run([relabelled(episode, variant) for episode in group])
             moved = _first_move(base, other)
             figures["relabelled_runs"] += 1
             figures["readings"] += len(base.trace.readings)
@@ -51,6 +51,13 @@ def leakage(case: Case) -> AuditResult:
         what = f"{moved.name} moved by {moved.size:.3g} when only query labels changed"
         return case.failed(name, stage=moved.stage, figures=figures, message=what)
     return _with_control(case, name, subject=subject, figures={**figures, "largest_move": 0.0})
+
+
+def _with_a_class_missing(tables: list[Episode]) -> list[list[Episode]]:
+    """The tables whose contexts lack their first, their second, or their last class: queries alone may hold it."""
+    if tables[0].task.kind is TaskKind.REGRESSION:
+        return []
+    return [[lacking(episode, missing % episode.task.num_classes) for episode in tables] for missing in (0, 1, -1)]
 
 
 def _first_move(base: Run, other: Run) -> _Moved | None:

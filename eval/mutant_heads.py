@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from eval.mutant_masks import with_network
-from eval.subject import Subject
+from eval.subject import Prediction, Subject
 from model.attention import key_bias, scaled_logits
 from model.bar_distribution import BarDistribution
 from model.classification_head import LabelMemory, RowReadingHead
@@ -111,3 +111,32 @@ class _FirstMemory(Network):
 def memory_of_another_table(subject: Subject) -> Subject:
     """A context is answered from the memory of an earlier one of its shape."""
     return with_network(subject, lambda network: _become(network, _FirstMemory))
+
+
+class _QueriesMeet(Network):
+    """Moves queries by a little of what stands beside them."""
+
+    def _moved(self, x_query: Tensor) -> Tensor:
+        return x_query - 1e-3 * x_query.nan_to_num(0, 0, 0).mean(1, keepdim=True)
+
+
+class _MeetInMemory(_QueriesMeet):
+    def predict(self, memory: ContextMemory, x_query: Tensor, *, query_mask: Tensor | None = None) -> Prediction:
+        return super().predict(memory, self._moved(x_query), query_mask=query_mask)
+
+
+class _MeetInTraining(_QueriesMeet):
+    def forward(self, inputs: NetworkInputs) -> Prediction:
+        return super().forward(
+            dataclasses.replace(inputs, x_query=self._moved(inputs.x_query)) if self.training else inputs
+        )
+
+
+def queries_meet_in_memory(subject: Subject) -> Subject:
+    """Queries that are predicted from a remembered context are centred on each other."""
+    return with_network(subject, lambda network: _become(network, _MeetInMemory))
+
+
+def queries_meet_in_training(subject: Subject) -> Subject:
+    """Queries are centred on each other in training mode."""
+    return with_network(subject, lambda network: _become(network, _MeetInTraining))

@@ -165,6 +165,21 @@ def vocabulary_of_query(subject: Subject) -> Subject:
     return dataclasses.replace(subject, collate=collate)
 
 
+def encoder_of_all_labels(subject: Subject) -> Subject:
+    """The label encoder is fitted on all labels: class ids are places among those of context and queries."""
+
+    def collate(episodes: list[Episode]) -> TaskBatch:
+        batch = subject.collate(episodes)
+        y_context, y_query = batch.y_context.copy(), batch.y_query.copy()
+        for index, (context, query) in enumerate(zip(batch.context_mask, batch.query_mask, strict=True)):
+            known = np.unique(np.concatenate([y_context[index, context], y_query[index, query]]))
+            y_context[index, context] = np.searchsorted(known, y_context[index, context])
+            y_query[index, query] = np.searchsorted(known, y_query[index, query])
+        return dataclasses.replace(batch, y_context=y_context, y_query=y_query)
+
+    return dataclasses.replace(subject, collate=collate)
+
+
 def temperature_from_answers(subject: Subject) -> Subject:
     """Calibration on the final answers: of three temperatures the scorer takes the one with the best NLL."""
 

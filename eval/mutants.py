@@ -86,6 +86,7 @@ _ALL = (
     Mutant(make=mutant_labels.label_as_feature, audit="leakage", stage=Stage.COLLATE),
     Mutant(make=mutant_labels.batch_statistics_with_query_labels, audit="leakage", stage=Stage.COLLATE),
     Mutant(make=mutant_labels.vocabulary_of_query, audit="leakage", stage=Stage.COLLATE, kinds=_CLASSES),
+    Mutant(make=mutant_labels.encoder_of_all_labels, audit="leakage", stage=Stage.COLLATE, kinds=_CLASSES),
     Mutant(make=mutant_labels.loader_sorts_queries_by_label, audit="loader", stage=Stage.COLLATE),
     Mutant(make=mutant_labels.targets_scaled_with_query, audit="leakage", stage=Stage.NORMALISATION, kinds=_NUMBERS),
     Mutant(make=mutant_labels.retrieval_of_own_row, audit="leakage", stage=Stage.HEAD, kinds=_CLASSES),
@@ -105,6 +106,8 @@ _ALL = (
     Mutant(make=mutant_heads.head_keeps_hidden_labels, audit="context_ablation", stage=Stage.HEAD, kinds=_CLASSES),
     Mutant(make=mutant_heads.scale_keeps_hidden_labels, audit="context_ablation", stage=Stage.HEAD, kinds=_NUMBERS),
     Mutant(make=mutant_heads.memory_of_another_table, audit="paths", stage=Stage.BLOCKS),
+    Mutant(make=mutant_heads.queries_meet_in_memory, audit="paths", stage=Stage.BLOCKS),
+    Mutant(make=mutant_heads.queries_meet_in_training, audit="paths", stage=Stage.BLOCKS),
     Mutant(make=mutant_flows.empty_rows_borrow_from_queries, audit="certificate", stage=Stage.ROW),
     Mutant(make=mutant_flows.dormant_query_adapter, audit="certificate", stage=Stage.HEAD),
 )

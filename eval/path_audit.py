@@ -1,4 +1,6 @@
-"""Audit of the other ways to compute a prediction: from a remembered context, and in bf16 (5.9, 5.10)."""
+"""Audit of the other ways to compute a prediction: from a remembered context, in bf16, in training mode (5.9, 5.10)."""
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -9,48 +11,47 @@ from eval.subject import Subject, in_precision, readout
 from eval.tracing import Stage, largest_gap
 from model.icl_transformer import AttentionPath
 from model.regression_heads import RegressionHeadKind
-from priors.task import Episode, TaskKind
-
-_CACHED = 1e-5
-_BF16 = 2e-2  # probabilities and bucket masses
-_BF16_TARGETS = 0.3  # means, quantiles and points, in deviations of the context's targets: outer ones round most
+from priors.task import Episode, TaskBatch, TaskKind
 
 
 def paths(case: Case) -> AuditResult:
-    """Cached predictions equal those of the audited path, and so do bf16 ones, coarsely; neither leaks, bit by bit.
+    """Predictions from a memory, in bf16 and in training mode equal the audited ones, and leak nothing bit by bit.
 
-    A context is remembered once and asked twice, with other questions between; another context is remembered before and
-    meanwhile.
+    A context is remembered once and asked twice, with other questions between; another context is remembered before
+    and meanwhile. In equal shapes, other query labels and other queries move neither the first nor the last query.
     """
     name, subject = "paths", case.subject.fresh()
     batch = subject.collate(list(case.episodes))
-    base = subject.run_batch(batch).readout
-    real = torch.from_numpy(batch.query_mask)
-    figures = {"cached": largest_gap(_cached(subject, case.episodes)[real], base[real])}
-    if figures["cached"] > max(_CACHED, case.noise.tolerance):
-        what = f"from a remembered context predictions differ by {figures['cached']:.3g}"
-        return case.failed(name, stage=Stage.BLOCKS, figures=figures, message=what)
-    rounded = _in_bf16(subject, case.episodes)
-    probabilities = _num_probabilities(subject, base.shape[-1])
-    for part, columns, limit in (
-        ("bf16", slice(0, probabilities), _BF16),
-        ("bf16_targets", slice(probabilities, None), _BF16_TARGETS),
-    ):
-        figures[part] = largest_gap(rounded[real][:, columns], base[real][:, columns])
-        if figures[part] > limit:
-            what = f"in bf16 predictions differ by {figures[part]:.3g} where at most {limit:g} is rounding"
-            return case.failed(name, stage=Stage.BLOCKS, figures=figures, message=what)
-    for what, others in _illegal_changes(case.episodes):
-        moved = largest_gap(_in_bf16(subject, others)[:, 0], rounded[:, 0])
-        figures["bf16_moved"] = max(figures.get("bf16_moved", 0.0), moved)
-        if moved > 0:
-            message = f"in bf16 a prediction moved by {moved:.3g} when {what}"
-            return case.failed(name, stage=Stage.BLOCKS, figures=figures, message=message)
-    figures["control"] = largest_gap(_in_bf16(subject, _other_labels(case.episodes))[real], rounded[real])
-    if figures["control"] < CONTROL_MULTIPLE * case.noise.tolerance:
-        what = f"in bf16 half of the context labels move predictions by only {figures['control']:.3g}: blind"
-        return case.failed(name, stage=None, figures=figures, message=what)
-    return case.passed(name, figures=figures, message="cached and bf16 predictions are those that were audited")
+    base, real = subject.run_batch(batch).readout, torch.from_numpy(batch.query_mask)
+    probabilities, figures = _num_probabilities(subject, base.shape[-1]), {}
+    for way, predict in _WAYS.items():
+        found = predict(subject, case.episodes)
+        for part, columns in (("", slice(0, probabilities)), ("_targets", slice(probabilities, None))):
+            limit = max(_LIMITS[way + part], case.noise.tolerance)
+            gap = figures[way + part] = largest_gap(found[real][:, columns], base[real][:, columns])
+            if gap > limit:
+                what = f"{way}: predictions differ by {gap:.3g} where at most {limit:.3g} is rounding"
+                return case.failed(name, stage=Stage.BLOCKS, figures=figures, message=what)
+        for what, others in _illegal_changes(case.episodes):
+            moved = largest_gap(*(_ends(readout_, batch) for readout_ in (predict(subject, others), found)))
+            figures[f"{way}_moved"] = max(figures.get(f"{way}_moved", 0.0), moved)
+            if moved > 0:
+                message = f"{way}: a prediction moved by {moved:.3g} when {what}"
+                return case.failed(name, stage=Stage.BLOCKS, figures=figures, message=message)
+        control = figures[f"{way}_control"] = largest_gap(
+            predict(subject, _other_labels(case.episodes))[real], found[real]
+        )
+        if control < CONTROL_MULTIPLE * case.noise.tolerance:
+            what = f"{way}: half of the context labels move predictions by only {control:.3g}: the audit is blind"
+            return case.failed(name, stage=None, figures=figures, message=what)
+    what = "predictions from a memory, in bf16 and in training mode are those that were audited"
+    return case.passed(name, figures=figures, message=what)
+
+
+def _ends(found: torch.Tensor, batch: TaskBatch) -> torch.Tensor:
+    """[2 B, W] the readout of the first and the last real query of each table."""
+    last = torch.from_numpy(batch.query_mask.sum(1) - 1)
+    return torch.cat([found[:, 0], found[torch.arange(len(last)), last]])
 
 
 def _cached(subject: Subject, episodes: tuple[Episode, ...]) -> torch.Tensor:
@@ -67,6 +68,39 @@ def _cached(subject: Subject, episodes: tuple[Episode, ...]) -> torch.Tensor:
         return readout(own.network.predict(memory, inputs.x_query, query_mask=inputs.query_mask), batch)
 
 
+def _in_bf16(subject: Subject, episodes: tuple[Episode, ...]) -> torch.Tensor:
+    own = subject.fresh(dtype=torch.float32)
+    batch = own.collate(list(episodes))
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        return readout(own.network(own.gate(batch)), batch)
+
+
+def _in_training(subject: Subject, episodes: tuple[Episode, ...]) -> torch.Tensor:
+    """In training mode: what training leaves out of a context is chosen outside the network."""
+    own = subject.fresh()
+    batch = own.collate(list(episodes))
+    own.network.train()
+    with torch.no_grad():
+        return readout(own.network(in_precision(own.gate(batch), own.dtype)), batch)
+
+
+_WAYS: dict[str, Callable[[Subject, tuple[Episode, ...]], torch.Tensor]] = {
+    "cached": _cached,
+    "bf16": _in_bf16,
+    "training": _in_training,
+}
+# Probabilities and bucket masses; and, in deviations of the context's targets, means, quantiles and points, of which
+# the outer ones round most.
+_LIMITS = {
+    "cached": 1e-5,
+    "cached_targets": 1e-5,
+    "bf16": 2e-2,
+    "bf16_targets": 0.3,
+    "training": 1e-5,
+    "training_targets": 1e-5,
+}
+
+
 def _num_probabilities(subject: Subject, width: int) -> int:
     """How many of a readout's columns are probabilities."""
     config = subject.network.config
@@ -79,19 +113,12 @@ def _other_labels(episodes: tuple[Episode, ...]) -> tuple[Episode, ...]:
     return tuple(with_context_labels_changed(episode, list(range(0, episode.num_context, 2))) for episode in episodes)
 
 
-def _in_bf16(subject: Subject, episodes: tuple[Episode, ...]) -> torch.Tensor:
-    own = subject.fresh(dtype=torch.float32)
-    batch = own.collate(list(episodes))
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        return readout(own.network(own.gate(batch)), batch)
-
-
 def _illegal_changes(episodes: tuple[Episode, ...]) -> list[tuple[str, tuple[Episode, ...]]]:
-    """Changes that must not move the prediction of query 0, in equal shapes."""
+    """Changes that must not move the predictions of the first and the last query, in equal shapes."""
 
     def others_replaced(episode: Episode) -> Episode:
         x = episode.evidence().x_query.copy()
-        x[1:] = np.nan_to_num(x[1:], nan=1.0, posinf=2.0)[::-1] * 3.0 + 1.0
+        x[1:-1] = np.nan_to_num(x[1:-1], nan=1.0, posinf=2.0)[::-1] * 3.0 + 1.0
         return with_queries(episode, x, answers=episode.answers())
 
     return [

@@ -1,6 +1,7 @@
 """Audits of sets: other queries (5.C), their order, the order of the context, and padding (5.7) move no prediction."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,7 +12,6 @@ from eval.specimens import with_context, with_labels, with_queries
 from eval.subject import Run, Subject
 from eval.tracing import Difference, Rows, Stage, differences, first_moved, largest_gap
 from priors.task import Episode, TaskBatch, TaskKind
-
 
 _PARTED = 1e-3  # relative: above rounding, below what a leak does
 
@@ -24,16 +24,17 @@ def query_set(case: Case) -> AuditResult:
     """
     name, subject = "query_set", case.subject.fresh()
     figures = {"tolerance": case.noise.tolerance, "largest_equal_shape": 0.0, "largest_other_shape": 0.0}
-    for episode in case.episodes:
-        base, kept = subject.run([episode]), (0, len(episode.answers()) - 1)
-        for what, others in _same_shape(episode, kept):
-            moved = _moved(base, subject.run([others]), kept=kept, kept_after=kept)
+    for episode in (*case.episodes, case.large):
+        base, kept = case.run([episode]), (0, len(episode.answers()) - 1)
+        changes = itertools.islice(_same_shape(episode, kept), 1 if episode is case.large else None)
+        for what, others in changes:
+            moved = _moved(base, case.run([others]), kept=kept, kept_after=kept)
             if moved is not None:
                 figures["largest_equal_shape"] = moved.absolute
                 message = f"{moved.name} of a query moved by {moved.absolute:.3g} when other queries were {what}"
                 return case.failed(name, stage=blamed_stage(moved, base), figures=figures, message=message)
-        for what, others, before, after in _other_shape(episode, kept):
-            run = subject.run([others])
+        for what, others, before, after in _other_shape(episode, kept) if episode is not case.large else ():
+            run = case.run([others])
             gap = largest_gap(base.readout[:, list(before)], run.readout[:, list(after)])
             figures["largest_other_shape"] = max(figures["largest_other_shape"], gap)
             if gap > case.noise.tolerance:
@@ -101,7 +102,7 @@ def _estimator_and_control(case: Case, name: str, *, subject: Subject, figures: 
         return case.failed(name, stage=Stage.ESTIMATOR, figures=figures, message=what)
     own = x.copy()
     own[0] = x[len(x) // 2]
-    moved = prediction_gap(subject.run([episode]), subject.run([with_queries(episode, own, answers=episode.answers())]))
+    moved = prediction_gap(case.run([episode]), case.run([with_queries(episode, own, answers=episode.answers())]))
     figures |= {"control_own_features": moved, "control_floor": floor}
     if moved < floor:
         what = f"a query's own features move its prediction by only {moved:.3g}: the audit is blind"
@@ -111,12 +112,12 @@ def _estimator_and_control(case: Case, name: str, *, subject: Subject, figures: 
 
 def query_permutation(case: Case) -> AuditResult:
     """Permutes the queries and aligns back: predictions stay."""
-    name, subject = "query_permutation", case.subject.fresh()
+    name = "query_permutation"
     figures = {"tolerance": case.noise.tolerance, "largest": 0.0, "control_distinct": 0.0}
     for seed, episode in enumerate(case.episodes):
         x, answers = episode.evidence().x_query, episode.answers()
         order = np.roll(np.random.default_rng(seed).permutation(len(x)), 1)
-        base, permuted = subject.run([episode]), subject.run([with_queries(episode, x[order], answers=answers[order])])
+        base, permuted = case.run([episode]), case.run([with_queries(episode, x[order], answers=answers[order])])
         gap = largest_gap(base.readout[:, order], permuted.readout)
         figures["largest"] = max(figures["largest"], gap)
         figures["control_distinct"] = max(figures["control_distinct"], largest_gap(base.readout, permuted.readout))
@@ -134,13 +135,13 @@ def query_permutation(case: Case) -> AuditResult:
 
 def context_order(case: Case) -> AuditResult:
     """Permutes the context rows with their labels: predictions stay to rounding (1.4, 5.C)."""
-    name, subject = "context_order", case.subject.fresh()
+    name = "context_order"
     figures = {"tolerance": case.noise.tolerance, "largest": 0.0, "control_labels_alone": 0.0}
     for seed, episode in enumerate(case.episodes):
         cut, labels = episode.num_context, episode.evidence().y_context
         order = np.random.default_rng(seed).permutation(cut)
-        base, permuted = subject.run([episode]), subject.run([with_context(episode, order)])
-        mixed = subject.run([with_labels(episode, rows=slice(0, cut), labels=labels[order])])
+        base, permuted = case.run([episode]), case.run([with_context(episode, order)])
+        mixed = case.run([with_labels(episode, rows=slice(0, cut), labels=labels[order])])
         gap = prediction_gap(base, permuted)
         figures["largest"] = max(figures["largest"], gap)
         figures["control_labels_alone"] = max(figures["control_labels_alone"], prediction_gap(base, mixed))

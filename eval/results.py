@@ -24,8 +24,23 @@ FORMAT_VERSION = 1
 SUBJECT_KEYS = ("weights_sha256", "config_sha256", "code_sha256", "path", "dtype", "scorer")
 """What names an audited subject; all of it has to agree."""
 
-REQUIRED_AUDITS = ("leakage", "query_set", "query_permutation", "mask_graph")
-"""Without a pass of each of these, nothing is verified."""
+REQUIRED_AUDITS = (
+    "leakage",
+    "loader",
+    "query_set",
+    "query_permutation",
+    "context_order",
+    "mask_graph",
+    "slices",
+    "padding",
+    "unknown_label",
+    "history",
+    "probabilities",
+    "context_ablation",
+    "paths",
+    "certificate",
+)
+"""Without a pass of each of these, all there are, nothing is verified."""
 
 UNAUDITED_MODELS = frozenset({"majority", "knn", "linear", "random_forest", "kernel"})
 """Baselines, which no audit concerns."""

@@ -26,6 +26,9 @@ SHAPES = (
 )
 """Three tables of different sizes, so that a batch of them pads context rows, query rows and columns."""
 
+LARGE = Shape(num_context=300, num_query=64, num_features=24, num_classes=8)
+"""A table beyond those sizes: what happens from some size on only is looked for up to here."""
+
 
 def specimens(kind: TaskKind, *, max_features: int = 100, max_classes: int = 10, seed: int = 0) -> list[Episode]:
     """The tables of `SHAPES`, cut to what a network takes."""
@@ -36,6 +39,13 @@ def specimens(kind: TaskKind, *, max_features: int = 100, max_classes: int = 10,
         for shape in SHAPES
     ]
     return [specimen(kind, shape, seed=seed + index) for index, shape in enumerate(shapes)]
+
+
+def large_specimen(kind: TaskKind, *, max_features: int = 100, max_classes: int = 10, seed: int = 0) -> Episode:
+    """The table of `LARGE`, cut to what a network takes."""
+    features, classes = min(LARGE.num_features, max_features), min(LARGE.num_classes, max_classes)
+    shape = dataclasses.replace(LARGE, num_features=features, num_classes=classes)
+    return specimen(kind, shape, seed=seed + 1000)
 
 
 def specimen(kind: TaskKind, shape: Shape, *, seed: int) -> Episode:
@@ -96,6 +106,13 @@ def relabelled_by(episode: Episode, slots: np.ndarray) -> Episode:
     """The same classes under other ids: class k becomes slots[k], in context and queries."""
     y = slots[episode.task.y.astype(int)].astype(np.float32)
     return dataclasses.replace(episode, task=dataclasses.replace(episode.task, y=y))
+
+
+def lacking(episode: Episode, missing: int) -> Episode:
+    """The same records whose context lacks class `missing`: its rows have the next class."""
+    labels = episode.evidence().y_context
+    other = (missing + 1) % episode.task.num_classes
+    return with_labels(episode, rows=slice(0, episode.num_context), labels=np.where(labels == missing, other, labels))
 
 
 def with_labels(episode: Episode, *, rows: slice, labels: np.ndarray) -> Episode:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.results import ResultRow, Status, read_results, write_results
+from eval.results import REQUIRED_AUDITS, ResultRow, Status, read_results, write_results
 from tools import files
 
 MODELS = ("veritab", "majority", "knn", "linear", "random_forest", "kernel", "untrained")
@@ -23,7 +23,7 @@ METRICS = {
     "classification": ("auc_ovr", "auc_ovo", "accuracy", "nll", "ece"),
     "regression": ("rmse", "r2", "crps", "coverage90", "width90"),
 }
-AUDITS = ("leakage", "query_set", "query_permutation", "context_order", "mask_graph", "slices", "padding")
+AUDITS = REQUIRED_AUDITS
 _SKILL = dict(zip(MODELS, (0.95, 0.5, 0.88, 0.91, 0.93, 0.86, 0.6), strict=True))
 _NETWORK = {
     "cell": {"width": 32, "num_rounds": 2, "num_heads": 2, "num_inducing": 16, "num_tokens": 4, "target_aware": True}

@@ -211,6 +211,15 @@ def test_many_queries_pass_in_parts(kind: LabelKind, columns: int, count: int, c
     assert len(rows) == 1
 
 
+def test_without_memory_no_more_passes_are_made_than_the_context_is_worth() -> None:
+    """Each of them goes over the context again: so many queries as context rows go at once, whatever the bound."""
+    x, y = _table(5000, columns=1)
+    estimator, rows = _fit(x, y, cache=False).set_params(num_estimators=1), list[int]()
+    estimator.network.row_readout.register_forward_pre_hook(lambda _, arguments: rows.append(arguments[0].shape[1]))
+    estimator.predict(x)
+    assert rows == [10000]
+
+
 def test_no_queries_are_refused() -> None:
     x, y = _table()
     _refused(lambda: _fit(x, y).predict(x[:0]), code=ExitCode.TABLE_EMPTY, match="0 rows")

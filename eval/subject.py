@@ -28,6 +28,7 @@ from model import (
     cell_embedding,
     class_distribution,
     classification_head,
+    column_codes,
     column_embedding,
     estimator,
     icl_transformer,
@@ -39,6 +40,8 @@ from model import (
     quantile_prediction,
     regression_heads,
     row_embedding,
+    table_columns,
+    table_labels,
     target_scaling,
 )
 from model.class_distribution import ClassLogProbabilities
@@ -62,6 +65,7 @@ CODE: tuple[types.ModuleType, ...] = (
     cell_embedding,
     class_distribution,
     classification_head,
+    column_codes,
     column_embedding,
     estimator,
     group,
@@ -77,6 +81,8 @@ CODE: tuple[types.ModuleType, ...] = (
     regression_heads,
     row_embedding,
     shards,
+    table_columns,
+    table_labels,
     target_scaling,
     task,
 )

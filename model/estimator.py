@@ -26,7 +26,7 @@ from model.table_labels import read_classes, read_targets
 from tools.failure import BadInput, ExitCode
 
 _CELLS_AT_ONCE, _QUERIES_AT_ONCE = 2**16, 2**12
-"""How much a pass through the network takes at most: the stages before the row token grow with cells, heads with rows."""
+"""How much a pass through the network takes at most: stages before the row token grow with cells, heads with rows."""
 
 
 class NotFitted(BadInput, exceptions.NotFittedError):

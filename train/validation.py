@@ -26,8 +26,8 @@ def same_shape_batches(episodes: Sequence[Episode]) -> list[TaskBatch]:
 def validation_figures(network: Network, batches: Sequence[TaskBatch]) -> dict[str, float]:
     """Mean of what training minimises, over tasks ("nll") and per family ("nll/...").
 
-    NLL in nats (regression: on the scaled axis, of winsorised targets, see `model.target_scaling`); squared error for a scalar head and pinball loss for a quantile head,
-    whose figures are named "loss" instead.
+    NLL in nats (regression: on the scaled axis, of winsorised targets, see `model.target_scaling`); squared error for a
+    scalar head and pinball loss for a quantile head, whose figures are named "loss" instead.
     """
     network.eval()
     device = next(network.parameters()).device

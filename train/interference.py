@@ -213,6 +213,8 @@ _OUTPUTS = {
 def interval(values: np.ndarray, *, num_blocks: int | None = None, seed: int = 0) -> dict[str, float]:
     """Mean of values [n] and its 95 % percentile bootstrap interval (Efron 1979).
 
+    Percentile intervals of few values are short: of 20 blocks of white noise they cover the mean in about 89 % of cases.
+
     Args:
         values: independent ones, or a series.
         num_blocks: of a series: how many runs of consecutive values are drawn as wholes (Künsch 1989).

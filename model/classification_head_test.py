@@ -227,7 +227,9 @@ def test_reading_stays_in_fp32_under_autocast() -> None:
 @pytest.mark.parametrize("scaling", list(LengthScaling))
 def test_bf16_hidden_states_are_read_by_an_fp32_softmax(scaling: LengthScaling) -> None:
     """Half precision is left before the logits: sums hold to fp32 rounding, and long contexts do not collapse."""
-    head, rows = _head(length_scaling=scaling).bfloat16(), 3000
+    head, rows = _head(length_scaling=scaling), 3000
+    redraw(head, gain=1.0)  # weights of their initial size
+    head = head.bfloat16()
     context, labels = _random(1, rows, WIDTH, seed=3).bfloat16(), torch.arange(rows)[None] % K
     probabilities, extra = head(_inputs()[0][:1].bfloat16(), context, labels, K)
     assert probabilities.dtype is extra["read_weights"].dtype is torch.float32

@@ -2,15 +2,23 @@
 
 Where other audits compare runs, this one follows one run's data flow (`eval.taint`) from every source: the features and
 the labels of each context, each query row, each query label, padding, weights. Shown is: for these shapes, masks and
-column kinds, and every value of features, labels and weights for which the network takes the same operations and keeps
-finite numbers, prediction (table b, query i) is a function of query row (b, i), the context of table b, and the
-weights. Branches taken on values count as dependences, apart from checks that raise. Not shown: what happens before the
-gate and after the prediction (the audits by example judge that), other shapes, infinities and NaNs in between.
+column kinds, in this mode and precision, and every value of features, labels and weights for which the network takes
+the same operations, refuses nothing and keeps finite numbers, prediction (table b, query i) is a function of query row
+(b, i), the context of table b, and the weights. Branches taken on values count as dependences, apart from the network's
+own checks, which can only raise.
+
+Not shown: what happens before the gate and after the prediction (the audits by example judge that); other shapes than
+the traced ones, so nothing of what a network does to more than `_SHAPES` rows; train mode; infinities and NaNs in
+between; and what `eval.taint` does not follow: threads, Python numbers kept from an earlier table, a refusal that the
+network catches. Numpy is followed as far as its door: what goes through it counts as a dependence.
 Shapes: B tables, N context rows, M query rows.
 """
 
 import dataclasses
+import enum
+import itertools
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -66,8 +74,21 @@ class Certificate:
     mixed: dict[str, int]
 
 
+class Precision(enum.StrEnum):
+    """In what numbers a pass is followed."""
+
+    OWN = "the subject's own precision"
+    BF16 = "bf16 autocast"
+
+
 @torch.no_grad()
-def certify(subject: Subject, episodes: Sequence[Episode], *, hides_labels: bool = False) -> Certificate:
+def certify(
+    subject: Subject,
+    episodes: Sequence[Episode],
+    *,
+    hides_labels: bool = False,
+    precision: Precision = Precision.OWN,
+) -> Certificate:
     """Follows one prediction of a few small tables from its inputs to its end.
 
     With `hides_labels` the first context row of every table is shown without its label, which is then a forbidden
@@ -78,26 +99,31 @@ def certify(subject: Subject, episodes: Sequence[Episode], *, hides_labels: bool
 
     Raises:
         ValueError: for more rows than 62 bits can tell apart.
-        Untraceable: for operations on raw storages.
+        Untraceable: for what cannot be followed, such as operations on raw storages; the operation is named.
     """
-    subject = subject.fresh()
+    is_half = precision is Precision.BF16
+    subject = subject.fresh(dtype=torch.float32 if is_half else None)
     network, batch = subject.network, subject.collate(list(episodes))
     sources, tracker = Sources(batch), TaintTracker()
-    network(_inputs(subject, batch, hides_labels=hides_labels))
-    inputs = _inputs(subject, batch, hides_labels=hides_labels)
-    for weight in (*network.parameters(), *network.buffers()):
-        tracker.mark(weight, WEIGHTS)
-    sources.mark(tracker, inputs)
-    with tracker, tracing(network) as trace:
-        prediction = network(inputs)
-        exits = tuple(_exits(prediction, num_query=sources.query.shape[1]))
-        found = trace()
+    with torch.autocast("cpu", torch.bfloat16, enabled=True, cache_enabled=False) if is_half else nullcontext():
+        network(_inputs(subject, batch, hides_labels=hides_labels))
+        inputs = _inputs(subject, batch, hides_labels=hides_labels)
+        for weight in (*network.parameters(), *network.buffers()):
+            tracker.mark(weight, WEIGHTS)
+        sources.mark(tracker, inputs)
+        with tracker, tracing(network) as trace:
+            prediction = network(inputs)
+            exits = tuple(_exits(prediction, num_query=sources.query.shape[1]))
+            found = trace()
+    if tracker.hidden is not None:  # the network caught it
+        raise Untraceable(tracker.hidden)
     violation = None
     for reading in (*found.readings, *exits):
         if violation is None:
             read = _with_axes(reading, num_query=sources.query.shape[1])
             violation = _violation(read, tracker.of(read.value), sources=sources)
-    if violation is not None and violation.stage is Stage.BLOCKS and _sees_too_much(found, batch):
+    has_mask = subject.path is not AttentionPath.CACHED
+    if violation is not None and violation.stage is Stage.BLOCKS and has_mask and _sees_too_much(found, batch):
         violation = dataclasses.replace(violation, stage=Stage.MASK)
     reached = _reached(exits, tracker, sources=sources)
     return Certificate(
@@ -184,10 +210,12 @@ class NanReach:
     Args:
         context: [N, M] whether context row n reaches prediction i.
         query: [M, M] whether query row j reaches prediction i.
+        stage: the head, where the hidden states that it is given are as they must be and its predictions are not.
     """
 
     context: np.ndarray
     query: np.ndarray
+    stage: Stage = Stage.BLOCKS
 
     @property
     def problem(self) -> str | None:
@@ -220,13 +248,22 @@ def nan_certificate(subject: Subject, episode: Episode) -> NanReach:
 
     handle = network.cell_embedding.register_forward_hook(poison)
     try:
-        prediction = network(_inputs(subject, subject.collate([episode] * copies)))
+        with tracing(network) as trace:
+            prediction = network(_inputs(subject, subject.collate([episode] * copies)))
+            hidden = [reading for reading in trace().readings if reading.name == "icl.h_query"]
     finally:
         handle.remove()
-    reached = torch.zeros((copies, num_query), dtype=torch.bool)
-    for reading in _exits(prediction, num_query=num_query):
+    before = _nan_reach(hidden, num_context=num_context, num_query=num_query)
+    found = _nan_reach(_exits(prediction, num_query=num_query), num_context=num_context, num_query=num_query)
+    return dataclasses.replace(found, stage=Stage.HEAD if before.problem is None else Stage.BLOCKS)
+
+
+def _nan_reach(readings: Sequence[Reading], *, num_context: int, num_query: int) -> NanReach:
+    """Where readings over queries, of one copy of the table for each row, are NaN."""
+    reached = torch.zeros((num_context + num_query, num_query), dtype=torch.bool)
+    for reading in readings:
         if reading.axes:
-            reached |= reading.value.isnan().reshape(copies, num_query, -1).any(-1)
+            reached |= reading.value.isnan().reshape(*reached.shape, -1).any(-1)
     return NanReach(context=reached[:num_context].numpy(), query=reached[num_context:].numpy())
 
 
@@ -237,33 +274,59 @@ def certificate_episodes(subject: Subject) -> list[Episode]:
     return [specimen(subject.kind, shape, seed=index) for index, shape in enumerate(shapes)]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Way:
+    """One way in which a subject predicts. Args: subject, precision, and words before a message."""
+
+    subject: Subject
+    precision: Precision = Precision.OWN
+    words: str = ""
+
+
+def _ways(subject: Subject) -> list[_Way]:
+    """The subject's own way first, then those that a network takes in training and service."""
+    cached, half = dataclasses.replace(subject, path=AttentionPath.CACHED), Precision.BF16
+    ways = [_Way(subject=subject), _Way(subject=subject, precision=half, words="under bf16 autocast: ")]
+    if subject.path is AttentionPath.CACHED:
+        return ways
+    return [*ways, _Way(subject=cached, words="on the cached path: ")]
+
+
 def certificate(case: Case) -> AuditResult:
     """Follows the data flow: prediction i depends on query row i and its context, whatever the values (5.1, 5.5, 5.9).
 
-    A padded batch of two tables, the same with a hidden label in each, then one table without masks. A path is a leak
-    even where its weight is 0. On the fast path NaNs are sent through as well, as a second witness.
+    A padded batch of two tables, the same with a hidden label in each, then one table without masks; each in the
+    subject's own way, under bf16 autocast, and from a remembered context. A path is a leak even where its weight is 0.
+    On the fast path NaNs are sent through as well, as a second witness.
     """
     name, tables = "certificate", certificate_episodes(case.subject)
     figures = {"operations": 0.0, "checks": 0.0, "operations_mixed": 0.0, "branches_on_values": 0.0}
-    for group, hides_labels in ((tables, False), (tables, True), (tables[:1], False)):
+    groups = ((tables, False), (tables, True), (tables[:1], False))
+    for way, (group, hides_labels) in itertools.product(_ways(case.subject), groups):
         try:
-            found = certify(case.subject, group, hides_labels=hides_labels)
+            found = certify(way.subject, group, hides_labels=hides_labels, precision=way.precision)
         except Untraceable as problem:
-            return case.failed(name, stage=None, figures=figures, message=f"the data flow is hidden: {problem}")
+            message = f"{way.words}the data flow is hidden: {problem}"
+            return case.failed(name, stage=None, figures=figures, message=message)
         figures["operations"] += found.num_operations
         figures["checks"] += sum(found.guards.values())
         figures["operations_mixed"] += sum(found.mixed.values())
         figures["branches_on_values"] += len(found.branches)
-        if found.violation is not None:
-            why = f"; branches: {', '.join(found.branches)}" if found.branches else ""
-            why += f"; mixed by {', '.join(found.mixed)}" if found.mixed else ""
-            message = f"{found.violation.message}{why}"
-            return case.failed(name, stage=found.violation.stage, figures=figures, message=message)
-        if found.missing is not None:
-            return case.failed(name, stage=None, figures=figures, message=f"{found.missing}: the certificate is blind")
-    if case.subject.path is AttentionPath.FAST:
-        problem = nan_certificate(case.subject, tables[0]).problem
+        problem = _problem(found)
         if problem is not None:
-            return case.failed(name, stage=Stage.BLOCKS, figures=figures, message=problem)
+            stage = None if found.violation is None else found.violation.stage
+            return case.failed(name, stage=stage, figures=figures, message=way.words + problem)
+    if case.subject.path is AttentionPath.FAST:
+        reach = nan_certificate(case.subject, tables[0])
+        if reach.problem is not None:
+            return case.failed(name, stage=reach.stage, figures=figures, message=reach.problem)
     what = "a prediction depends on its own query row, its context and the weights, whatever their values"
     return case.passed(name, figures=figures, message=what)
+
+
+def _problem(found: Certificate) -> str | None:
+    """What is wrong with a pass, in one line."""
+    if found.violation is not None:
+        why = f"; branches: {', '.join(found.branches)}" if found.branches else ""
+        return found.violation.message + why + (f"; mixed by {', '.join(found.mixed)}" if found.mixed else "")
+    return None if found.missing is None else f"{found.missing}: the certificate is blind"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from eval.mutant_masks import with_network
 from eval.subject import Subject
 from model.icl_transformer import AttentionPath
-from model.network import Network, NetworkInputs
+from model.network import Hidden, Network, NetworkInputs
 
 
 class _BorrowingNetwork(Network):
@@ -56,5 +56,24 @@ def dormant_query_adapter(subject: Subject) -> Subject:
     def change(network: Network) -> None:
         network.__class__ = _AdaptedNetwork
         network.adapter = _QueryAdapter()
+
+    return with_network(subject, change, path=AttentionPath.FAST)
+
+
+class _SmoothingNetwork(Network):
+    def hidden(self, inputs: NetworkInputs, labels: Tensor | None = None) -> Hidden:
+        found, time = super().hidden(inputs, labels), inputs.x_query[..., 0]
+        flags = torch.tensor([(time.diff(dim=1) > 0).all()])  # 0-d tensors become numbers, out of a watcher's sight
+        if time.shape[1] < 3 or not flags[0]:
+            return found
+        smooth = torch.cat([found.query[:, :1], found.query[:, :-1]], dim=1)
+        return Hidden(context=found.context, query=(found.query + smooth) / 2)
+
+
+def sorted_queries_are_smoothed(subject: Subject) -> Subject:
+    """A branch on a wrapped value smooths queries: those in order of their first column pass for a time series."""
+
+    def change(network: Network) -> None:
+        network.__class__ = _SmoothingNetwork
 
     return with_network(subject, change, path=AttentionPath.FAST)

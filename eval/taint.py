@@ -7,44 +7,35 @@ this run (a mask, a shape). Only known elements may cut a dependence, and only i
 known minus infinity has weight 0, a known 0 in a matrix product takes its partner out, and a known condition selects.
 Weights are a source too, so nothing is cut by a weight that happens to be 0, nor by a Python number.
 
-Sound and coarse: an operation without a rule mixes everything that it takes into everything that it gives, and is
-named in `mixed`. A tainted value that leaves torch (a branch, a number, an array) taints everything after it
-(`control`); the exceptions are checks that raise or change nothing, counted in `guards`. Infinities and NaNs in between
-are beyond this calculus: a weight of 0 cuts finite values alone.
+Coarse, so that it is sound: an operation without a rule mixes everything that it takes into everything that it gives,
+and is named in `mixed`. A tainted value that leaves torch (a branch, a number, an array, a tensor made of numbers, an
+error) taints everything after it (`control`); the exceptions are the network's own checks, which raise or change
+nothing, counted in `guards`. What was made elsewhere (before, by numpy, on another thread) is `FOREIGN`, which stands
+for any source whatever, and memory that numpy shares is foreign for good: what is written there has left torch.
+
+Not followed, so beyond what sets show: other shapes than those of this run; another mode than that of this run (train
+mode takes other operations); Python numbers and containers that were kept from an earlier run; what another thread
+writes into a tensor of this one; a network that switches the watching off, or that catches a refusal (of a check, or of
+an operation that fails for some values alone). Nor infinities and NaNs in between: a weight of 0 cuts finite values
+alone.
 """
 
 import collections
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Iterator
 from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_map
 
+from eval.taint_escapes import FOREIGN, Escapes, asking_check, tensors_in, trusted_checks
 from eval.taint_rules import FACTORIES, RULES, Call, pointwise, union
 
 WEIGHTS = 1
 """The source of parameters and buffers."""
-FOREIGN = 2
-"""The source of tensors that are neither inputs nor weights, such as what was kept from an earlier table."""
-
-_ESCAPES = {
-    Tensor.numpy,
-    Tensor.tolist,
-    Tensor.__array__,
-    Tensor.__dlpack__,
-    Tensor.__reduce_ex__,
-    Tensor.data_ptr,
-    Tensor.storage,
-    Tensor.untyped_storage,
-}
-_CHECKED = {F.one_hot: "one_hot"}  # they look at values, and raise or go on
 
 
 class Untraceable(RuntimeError):
@@ -72,8 +63,11 @@ class TaintTracker(TorchDispatchMode):
         self.branches: list[str] = []
         self.num_operations = 0
         self.checking: str | None = None
+        self.literals: int | None = None
+        self.hidden: str | None = None
+        self._checks = trusted_checks()
         self._shadows: dict[int, _Shadow] = {}
-        self._escapes = _Escapes(self)
+        self._escapes = Escapes(self)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -116,22 +110,49 @@ class TaintTracker(TorchDispatchMode):
     def _follow(self, func: Any, args: Any, kwargs: Any) -> Any:
         self.num_operations += 1
         name = str(func.overloadpacket)
-        tensors = [item for item in tree_flatten((args, kwargs))[0] if isinstance(item, Tensor)]
-        for tensor in tensors:
-            if name == "aten.lift_fresh" and not self._seen(tensor):
-                self._register(tensor, self.control)
-            self._shadow(tensor)
+        tensors = tensors_in((args, kwargs))
         call = Call(name=name, func=func, args=args, kwargs=kwargs, of=self.of, writes=func._schema.is_mutable)
-        wanted = self._wanted(call, tensors)
-        out = func(*args, **kwargs)
-        outputs = tree_flatten(out)[0]
-        if any(not isinstance(item, Tensor | None) for item in outputs) or _shape_of_values(call):
-            self._leave(name, tensors)
-        if call.writes:
-            self._store_written(call, wanted, tensors)
-        if any(isinstance(item, Tensor) and not self._seen(item) for item in outputs):
-            self._store_fresh(call, wanted, outputs=outputs, tensors=tensors)
+        with self._naming(name):
+            for tensor in tensors:
+                if name == "aten.lift_fresh" and not self._seen(tensor):
+                    self._register(tensor, self._origin(tensor))
+                self._shadow(tensor)
+            wanted = self._wanted(call, tensors)
+        try:
+            out = func(*args, **kwargs)
+        except Exception:
+            self._leave(f"the error of {name}", tensors)  # the network may catch it
+            raise
+        with self._naming(name):
+            outputs = list(out) if isinstance(out, list | tuple) else [out]
+            for item in outputs:
+                if isinstance(item, Tensor) and self._seen(item):
+                    self._shadow(item)
+            has_fresh = any(isinstance(item, Tensor) and not self._seen(item) for item in outputs)
+            is_value = any(not isinstance(item, Tensor | None) for item in outputs)
+            is_value = is_value or not (func._schema.returns or call.writes)  # it can only raise
+            mixes = wanted is None and has_fresh
+            self._leave(name, tensors if is_value else _shape_givers(call, tensors, mixes=mixes))
+            if call.writes:
+                self._store_written(call, wanted, tensors)
+            if has_fresh:
+                self._store_fresh(call, wanted, outputs=outputs, tensors=tensors)
         return out
+
+    @contextlib.contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        """Whatever goes wrong beside an operation hides the data flow, and is kept should the network catch it."""
+        try:
+            yield
+        except Exception as problem:
+            self.hidden = self.hidden or f"{name}: {problem}"
+            raise Untraceable(self.hidden) from problem
+
+    def _origin(self, tensor: Tensor) -> int:
+        """The sources of a tensor that Python hands to torch: Python numbers are known, memory of others is not."""
+        if not tensor.untyped_storage().resizable():
+            return FOREIGN | self.control
+        return (self.literals or 0) | self.control
 
     def _wanted(self, call: Call, tensors: list[Tensor]) -> list[Tensor] | None:
         """The sets of the outputs, or None where no rule gives them; taken before values are overwritten."""
@@ -159,18 +180,25 @@ class TaintTracker(TorchDispatchMode):
                 self.mark(output, self.of(output) | taint if self._seen(output) else taint)
 
     def _store_written(self, call: Call, wanted: list[Tensor] | None, tensors: list[Tensor]) -> None:
+        if call.name == "aten.set_" or asking_check(self._checks) is not None:
+            raise Untraceable("it replaces a storage" if call.name == "aten.set_" else "a check writes into a tensor")
         targets = _written(call)
         if wanted is None:
             self.mixed[call.name] += 1
-            wanted = [torch.tensor(self._union(tensors))] * len(targets)
-        for target, taint in zip(targets, wanted or [torch.tensor(WEIGHTS)] * len(targets), strict=False):
+        found = [] if wanted is None else wanted[: len(targets)]
+        if len(found) < len(targets):
+            rest = WEIGHTS if wanted == [] else self._union(tensors)
+            found = [*found, *[torch.tensor(rest)] * (len(targets) - len(found))]
+        for target, taint in zip(targets, found, strict=True):
             self._write(target, taint)
+            if not target.untyped_storage().resizable():
+                self.exposed(f"{call.name} into shared memory", target)
 
     def _leave(self, name: str, tensors: list[Tensor]) -> None:
         """A value leaves torch: harmless in a check, else everything after depends on it."""
         if not tensors:
             return
-        guard = self.checking or _guard()
+        guard = self.checking or asking_check(self._checks)
         taint = self._union(tensors)
         if guard is not None:
             self.guards[guard] += 1
@@ -180,8 +208,14 @@ class TaintTracker(TorchDispatchMode):
 
     def escaped(self, name: str, tensor: Tensor) -> None:
         """A tensor's values are read from outside torch."""
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), self._naming(name):
             self._leave(name, [tensor])
+
+    def exposed(self, name: str, tensor: Tensor) -> None:
+        """A tensor's memory is given away: who holds it may read it, and write into it unseen."""
+        with _disable_current_modes(), torch._C.DisableTorchFunction(), self._naming(name):
+            self._leave(name, [tensor])
+            self._write(tensor, torch.tensor(self._union([tensor]) | FOREIGN))
 
     def _union(self, tensors: list[Tensor]) -> int:
         total = 0
@@ -199,6 +233,10 @@ class TaintTracker(TorchDispatchMode):
         shadow = self._shadows[key]
         if shadow.element_size != tensor.element_size():
             raise Untraceable(f"a storage of {shadow.element_size}-byte elements is read as {tensor.dtype}")
+        if isinstance(shadow.taint, Tensor):
+            missing = shadow.storage.nbytes() // shadow.element_size - len(shadow.taint)
+            if missing > 0:  # it grew: memory as it was left
+                shadow.taint = torch.cat([shadow.taint, torch.full((missing,), FOREIGN)])
         return shadow
 
     def _register(self, tensor: Tensor, taint: int) -> None:
@@ -216,52 +254,25 @@ class TaintTracker(TorchDispatchMode):
         self.of(tensor).copy_(taint | self.control if self.control else taint)
 
 
-class _Escapes(TorchFunctionMode):
-    """Sees what the dispatcher does not: values that are read as Python lists or arrays, and functions that check."""
-
-    def __init__(self, tracker: TaintTracker) -> None:
-        super().__init__()
-        self.tracker = tracker
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs one function."""
-        if func in _ESCAPES:
-            self.tracker.escaped(func.__name__, args[0])
-        if func in _CHECKED:
-            with self._checking(_CHECKED[func]):
-                return func(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-    @contextlib.contextmanager
-    def _checking(self, name: str) -> Iterator[None]:
-        self.tracker.checking = name
-        try:
-            yield
-        finally:
-            self.tracker.checking = None
+def _shape_givers(call: Call, tensors: list[Tensor], *, mixes: bool) -> list[Tensor]:
+    """The arguments whose values give the output its shape: of indexing and selecting, the mask alone."""
+    if call.name in ("aten.index", "aten.masked_select"):
+        chosen = call.args[1] if call.name == "aten.index" else [call.args[1]]
+        return [index for index in chosen if index is not None and index.dtype in (torch.bool, torch.uint8)]
+    is_free = torch.Tag.dynamic_output_shape in call.func.tags or (mixes and not _has_shape_without_values(call))
+    return tensors if is_free else []
 
 
-def _guard() -> str | None:
-    """The check that asks for a value: if the innermost frame outside torch is a `check_…` of the model, which returns
-    nothing, so that it can only raise.
-    """
-    frame = sys._getframe(2)
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module not in (__name__, "torch") and not module.startswith("torch."):
-            name = frame.f_code.co_qualname.split(".")[0]
-            checks = module.startswith("model.") and name.startswith("check_")
-            returns = getattr(frame.f_globals.get(name), "__annotations__", {}).get("return", ...)
-            return name if checks and returns is None else None
-        frame = frame.f_back
-    return None
-
-
-def _shape_of_values(call: Call) -> bool:
-    """Whether the output's shape depends on values: indexing is of this kind by a mask alone."""
-    if call.name == "aten.index":
-        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in call.args[1])
-    return torch.Tag.dynamic_output_shape in call.func.tags
+def _has_shape_without_values(call: Call) -> bool:
+    """Whether an operation gives its output a shape where its arguments hold no values."""
+    args, kwargs = tree_map(
+        lambda item: item.to("meta") if isinstance(item, Tensor) else item, (call.args, call.kwargs)
+    )
+    try:
+        call.func(*args, **kwargs)
+    except Exception:  # it looks at values, or cannot say
+        return False
+    return True
 
 
 def _written(call: Call) -> list[Tensor]:
@@ -270,5 +281,5 @@ def _written(call: Call) -> list[Tensor]:
     for position, argument in enumerate(call.func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = call.args[position] if position < len(call.args) else call.kwargs.get(argument.name)
-            out.extend(item for item in tree_flatten(value)[0] if isinstance(item, Tensor))
+            out.extend(tensors_in(value))
     return out

@@ -44,6 +44,11 @@ class Call:
                 return self.kwargs.get(name, argument.default_value if argument.has_default_value() else default)
         return default
 
+    def replay(self, taint: Any) -> Tensor:
+        """What the operation makes of sets instead of its first argument; nothing is written."""
+        others = {name: value for name, value in self.kwargs.items() if name != "out"}
+        return self.func.overloadpacket(taint, *self.args[1:], **others)
+
     def taint(self, value: Any) -> Tensor:
         """The sets of an argument; a number has none."""
         return self.of(value) if isinstance(value, Tensor) else torch.zeros((), dtype=torch.int64)
@@ -87,12 +92,12 @@ def pointwise(call: Call) -> list[Tensor]:
         for part in item if isinstance(item, list | tuple) else (item,):
             if isinstance(part, Tensor):
                 total = total | call.of(part)
-    return [total]
+    return [total] * max(1, len(call.func._schema.returns))
 
 
 def _cut(call: Call, what: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """`pointwise`, where a known element of a kind fixes the result (-inf + x, False & x, True | x)."""
-    (total,) = pointwise(call)
+    total = pointwise(call)[0]
     if call.writes:
         return [total]
     for value in call.args[:2]:
@@ -238,17 +243,21 @@ def _along(call: Call) -> list[Tensor] | None:
 
 
 def _searchsorted(call: Call) -> list[Tensor] | None:
+    """Which place a value has depends on all of the ordered ones, and on what orders them."""
     ordered, wanted = call.args[:2]
+    if call.name == "aten.bucketize":
+        ordered, wanted = wanted, ordered
     if not isinstance(wanted, Tensor):
         return None
-    return [call.of(wanted) | fold(call.of(ordered), -1)]
+    order, sorter = fold(call.of(ordered), -1), call.argument("sorter")
+    return [call.of(wanted) | (order if sorter is None else order | fold(call.of(sorter), -1))]
 
 
 def _index(call: Call) -> list[Tensor] | None:
     value, indices = call.args[0], call.args[1]
     taint = call.of(value)
     if all(index is None or not call.of(index).any() for index in indices):
-        return [call.func(taint, indices)]
+        return [torch.ops.aten.index(taint, indices)]
     if any(index is None or index.dtype in (torch.bool, torch.uint8) for index in indices):
         return None
     rest = fold_all(taint, range(len(indices))).flatten(0, len(indices) - 1)[0]
@@ -256,6 +265,29 @@ def _index(call: Call) -> list[Tensor] | None:
     for index in indices:
         place = place | call.of(index)
     return [place.reshape(place.shape + (1,) * rest.dim()) | rest]
+
+
+def _index_put(call: Call) -> list[Tensor] | None:
+    """At known places the value's sets; where a place is written twice, those of all values."""
+    target, indices, value = call.args[:3]
+    if any(index is not None and call.of(index).any() for index in indices):
+        return None
+    before, put = call.of(target).clone(), torch.ops.aten.index_put
+    times = put(torch.zeros_like(before), indices, torch.ones((), dtype=torch.int64), True)
+    if call.argument("accumulate", False):
+        return [torch.where(times > 0, before | union(call.of(value)), before)]
+    after = put(before, indices, call.of(value))
+    return [torch.where(times > 1, union(call.of(value)), after)]
+
+
+def _masked_select(call: Call) -> list[Tensor] | None:
+    value, mask = call.args[:2]
+    return None if call.of(mask).any() else [torch.ops.aten.masked_select(call.of(value), mask)]
+
+
+def _everything(call: Call) -> list[Tensor]:
+    """Every element depends on all of the first argument: places of what is there, repeats by counts."""
+    return [torch.tensor(union(call.of(call.args[0])))]
 
 
 def _embedding(call: Call) -> list[Tensor]:
@@ -266,7 +298,7 @@ def _embedding(call: Call) -> list[Tensor]:
 def _gather(call: Call) -> list[Tensor]:
     value, dim, index = call.args[:3]
     if not call.of(index).any():
-        return [call.func(call.of(value).contiguous(), dim, index)]
+        return [torch.ops.aten.gather(call.of(value).contiguous(), dim, index)]
     taint = fold(call.of(value), dim)
     for other in range(taint.dim()):
         taint = taint if taint.shape[other] == 1 else taint.narrow(other, 0, index.shape[other])
@@ -287,7 +319,7 @@ def _moved(call: Call) -> list[Tensor] | None:
         return None
     first = call.args[0]
     taints = [call.of(part) for part in first] if isinstance(first, list | tuple) else call.of(first)
-    return [call.func(taints, *call.args[1:], **call.kwargs)]
+    return [call.replay(taints)]
 
 
 def _kept(call: Call) -> list[Tensor]:
@@ -331,10 +363,13 @@ RULES: dict[str, Rule] = {
     **_rules("sort argsort cumsum cumprod topk logcumsumexp", _along),
     **_rules("searchsorted bucketize", _searchsorted),
     **_rules("index", _index),
+    **_rules("index_put index_put_ _index_put_impl_", _index_put),
+    **_rules("masked_select", _masked_select),
     **_rules("embedding", _embedding),
     **_rules("gather", _gather),
     **_rules("scatter scatter_", _scatter_value),
-    **_rules("cat stack roll flip repeat index_select tril triu repeat_interleave diagonal_copy", _moved),
+    **_rules("cat stack roll flip repeat index_select tril triu diagonal_copy", _moved),
+    **_rules("repeat_interleave nonzero", _everything),
     **_rules("clone _to_copy contiguous lift_fresh lift_fresh_copy", _kept),
     **_rules("_unsafe_view view_copy", _reshaped),
     **_rules("constant_pad_nd", _padded),

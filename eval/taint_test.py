@@ -1,12 +1,15 @@
 """Taint is sound (what moves is tainted), exact where masks are constant, and blind to no branch or array."""
 
+import contextlib
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from eval import taint_rules
 from eval.taint import FOREIGN, WEIGHTS, TaintTracker, Untraceable
 
 Function = Callable[[Tensor, Tensor], Tensor]
@@ -62,6 +65,71 @@ def _attention(a: Tensor, b: Tensor) -> Tensor:
     return torch.softmax(a @ b.t() + _half_bias(), -1) @ b
 
 
+def _two_targets(a: Tensor, b: Tensor) -> Tensor:
+    mantissa, exponent = torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.int32)
+    torch.frexp(a, out=(mantissa, exponent))
+    return exponent + b
+
+
+def _concatenated(a: Tensor, b: Tensor) -> Tensor:
+    side, stack = torch.zeros(3, 8), torch.zeros(2, 3, 4)
+    torch.hstack([a, b], out=side)
+    torch.stack([a, b], out=stack)
+    return side + stack.reshape(3, 8)
+
+
+def _picked_into(a: Tensor, b: Tensor) -> Tensor:
+    out = torch.zeros(3, 2)
+    torch.gather(a, 1, torch.tensor([[0, 1]] * 3), out=out)
+    return torch.index_select(b, 1, torch.tensor([1, 2]), out=torch.zeros(3, 2)) + out
+
+
+def _memory_read_by_numpy(a: Tensor, b: Tensor) -> Tensor:
+    memory = np.zeros(_SHAPE, np.float32)
+    torch.from_numpy(memory).copy_(a)
+    return torch.tensor(memory) + b
+
+
+def _memory_given_to_numpy(a: Tensor, b: Tensor) -> Tensor:
+    kept = torch.zeros(_SHAPE)
+    memory = kept.numpy()
+    kept.copy_(a)
+    return b + float(memory[0, 0])
+
+
+def _caught(a: Tensor, b: Tensor) -> Tensor:
+    with contextlib.suppress(RuntimeError):
+        torch.linalg.cholesky(a[:, :3] @ a[:, :3].t() + torch.diag(a[:, 3]))
+        return b * 2
+    return b
+
+
+def _packed(a: Tensor, b: Tensor) -> Tensor:
+    lengths = (a > 0).sum(1).clamp_min(1)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(b[..., None], lengths, batch_first=True, enforce_sorted=False)
+    return b * len(packed.data)
+
+
+def _known_places(a: Tensor, b: Tensor) -> Tensor:
+    out = a.clone()
+    out[:, torch.arange(2)] = b[:, [2, 3]]
+    out[torch.tensor([True, False, True])] += b[:2]
+    return out
+
+
+def _masked_rows(a: Tensor, b: Tensor) -> Tensor:
+    real = torch.tensor([True, False, True])
+    chosen = a[real] + torch.masked_select(b, real[:, None]).reshape(2, 4)
+    return torch.cat([chosen, a[real.nonzero()[:, 0]]]).repeat_interleave(torch.tensor([1, 2, 1, 1]), dim=0)
+
+
+def _written_twice(a: Tensor, b: Tensor) -> Tensor:
+    return torch.zeros(_SHAPE).index_put_((torch.tensor([0, 0, 1]),), a).index_put_((torch.tensor([2]),), b[0])
+
+
+_OFFSETS = torch.tensor([-20.0, 0.0, 20.0, 40.0])
+
+
 FUNCTIONS: dict[str, Function] = {
     "arithmetic": lambda a, b: (a * 2 + b).tanh() / (1 + b**2),
     "linear": lambda a, b: F.linear(a, b),
@@ -99,6 +167,31 @@ FUNCTIONS: dict[str, Function] = {
     "array": lambda a, b: torch.from_numpy(a.numpy() * 2) + b,
     "list": lambda a, b: torch.tensor(a.tolist()) + b,
     "number": lambda a, b: b + a[0, 0].item(),
+    "tensor of numbers": lambda a, b: b + torch.tensor([[a[0, 0], a[0, 1], 0, 1]]),
+    "tensor of rows": lambda a, b: b + torch.tensor(list(a[0])),
+    "as_tensor of numbers": lambda a, b: b + torch.as_tensor([a[0, 0]]) + torch.asarray([a[0, 1]]),
+    "new_tensor of numbers": lambda a, b: b + b.new_tensor([a[0, 0]]) + b.new([a[0, 1]]),
+    "legacy constructors": lambda a, b: b + torch.Tensor([a[0, 0]]) + torch.FloatTensor([a[0, 1]]),
+    "tensor of decisions": lambda a, b: b * 2 if torch.tensor([(a > 0).all()])[0] else b,
+    "list of indices": lambda a, b: b[:, [(a[0, 0] > 0).long(), (a[0, 1] > 0).long()]],
+    "splitting": lambda a, b: b + torch.tensor_split(b, (a[0] > 0).sum()[None], 1)[0].sum(),
+    "concatenating into": _concatenated,
+    "picking into": _picked_into,
+    "two targets": _two_targets,
+    "buckets": lambda a, b: torch.bucketize(a[0].contiguous(), b[0] + _OFFSETS),
+    "fewer values than buckets": lambda a, b: torch.bucketize(a[:, 0].contiguous(), b[0] + _OFFSETS),
+    "searching sorted elsewhere": lambda a, b: torch.searchsorted(_OFFSETS, b, sorter=a[0].argsort()),
+    "one-hot of unknown width": lambda a, b: b * F.one_hot((a[0] > 0).sum()).shape[0],
+    "memory read by numpy": _memory_read_by_numpy,
+    "memory given to numpy": _memory_given_to_numpy,
+    "text": lambda a, b: b + float(repr(a[0, 0])[len("tensor(") : -1]),
+    "called back": lambda a, b: b + torch.zeros(_SHAPE).map_(a.clone().apply_(lambda x: 2 * x), lambda x, y: y),
+    "caught error": _caught,
+    "packed sequence": _packed,
+    "repeats by counts": lambda a, b: b.repeat_interleave((a[0] > 0).long() + 1, dim=1)[:, :4] + b,
+    "known places": _known_places,
+    "masked rows": _masked_rows,
+    "written twice": _written_twice,
 }
 
 
@@ -112,7 +205,20 @@ def test_what_moves_an_element_is_in_its_set(name: str, seed: int) -> None:
     assert not (moved & ~taint).any()
 
 
-EXACT = ("arithmetic", "linear", "masked attention", "moving", "stacking", "padding", "writing in place", "triangles")
+EXACT = (
+    "arithmetic",
+    "linear",
+    "masked attention",
+    "moving",
+    "stacking",
+    "padding",
+    "writing in place",
+    "triangles",
+    "known places",
+    "masked rows",
+    "concatenating into",
+    "picking into",
+)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -164,6 +270,40 @@ def test_a_check_that_only_raises_is_no_branch() -> None:
     """one_hot looks at its classes and goes on."""
     _, tracker = _traced(FUNCTIONS["one-hot"])
     assert tracker.branches == [] and tracker.guards["one_hot"] > 0
+
+
+def test_the_width_of_classes_that_are_counted_is_no_check() -> None:
+    """Without a number of classes, the shape tells the highest of them."""
+    _, tracker = _traced(FUNCTIONS["one-hot of unknown width"])
+    assert tracker.branches and not tracker.guards
+
+
+def test_only_numbers_are_known_when_python_hands_them_over() -> None:
+    """Numbers of the program are constants; memory of numpy may hold anything, now and later."""
+    tracker, array = TaintTracker(), np.zeros(2, np.float32)
+    with tracker:
+        known = [torch.tensor([0.0, 1]), torch.Tensor([1.0]), torch.tensor(torch.zeros(2).shape), torch.tensor(np.pi)]
+        shared = torch.from_numpy(array), torch.as_tensor(array), torch.asarray(array), torch.Tensor(array)
+        foreign = [*shared, torch.tensor(array), torch.frombuffer(array, dtype=torch.float32) * 1]
+        seen = torch.zeros(2)
+        seen.numpy()
+    assert not any(tracker.of(item).any() for item in known)
+    assert all((tracker.of(item) == FOREIGN).all() for item in (*foreign, seen))
+
+
+def test_a_rule_that_fails_names_its_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict says what cannot be followed, also where the network goes on as if nothing had happened."""
+
+    def broken(call: taint_rules.Call) -> list[Tensor]:
+        return [torch.zeros(7, 7, 7, dtype=torch.int64)]
+
+    monkeypatch.setitem(taint_rules.RULES, "aten.flip", broken)
+    tracker = TaintTracker()
+    with pytest.raises(Untraceable, match="aten.flip"), tracker:
+        torch.ones(3).flip(0)
+    with contextlib.suppress(RuntimeError), tracker:
+        torch.ones(3).flip(0)
+    assert tracker.hidden is not None and tracker.hidden.startswith("aten.flip: ")
 
 
 def test_a_storage_read_as_elements_of_another_size_is_refused() -> None:

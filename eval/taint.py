@@ -38,6 +38,9 @@ WEIGHTS = 1
 """The source of parameters and buffers."""
 
 
+_SECRET_WRITERS = {"aten.native_batch_norm": ("running_mean", "running_var")}  # their schema does not say so
+
+
 class Untraceable(RuntimeError):
     """An operation that sees storages in another way than as elements of one size."""
 
@@ -111,7 +114,8 @@ class TaintTracker(TorchDispatchMode):
         self.num_operations += 1
         name = str(func.overloadpacket)
         tensors = tensors_in((args, kwargs))
-        call = Call(name=name, func=func, args=args, kwargs=kwargs, of=self.of, writes=func._schema.is_mutable)
+        writes = func._schema.is_mutable or name in _SECRET_WRITERS
+        call = Call(name=name, func=func, args=args, kwargs=kwargs, of=self.of, writes=writes)
         with self._naming(name):
             for tensor in tensors:
                 if name == "aten.lift_fresh" and not self._seen(tensor):
@@ -279,7 +283,8 @@ def _written(call: Call) -> list[Tensor]:
     """The arguments that an operation writes."""
     out = []
     for position, argument in enumerate(call.func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
+        is_secret = call.name in _SECRET_WRITERS and argument.name in _SECRET_WRITERS[call.name]
+        if is_secret or (argument.alias_info is not None and argument.alias_info.is_write):
             value = call.args[position] if position < len(call.args) else call.kwargs.get(argument.name)
             out.extend(tensors_in(value))
     return out

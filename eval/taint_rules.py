@@ -49,6 +49,14 @@ class Call:
         others = {name: value for name, value in self.kwargs.items() if name != "out"}
         return self.func.overloadpacket(taint, *self.args[1:], **others)
 
+    def read_by_name(self) -> list[Any]:
+        """The keyword arguments that are not mere targets."""
+        if not (self.writes and self.kwargs):
+            return list(self.kwargs.values())
+        schema = self.func._schema.arguments
+        targets = {item.name for item in schema if item.alias_info is not None and item.alias_info.is_write}
+        return [value for name, value in self.kwargs.items() if name not in targets]
+
     def taint(self, value: Any) -> Tensor:
         """The sets of an argument; a number has none."""
         return self.of(value) if isinstance(value, Tensor) else torch.zeros((), dtype=torch.int64)
@@ -88,7 +96,7 @@ def union(taint: Tensor) -> int:
 def pointwise(call: Call) -> list[Tensor]:
     """Every element of the output comes from the elements at its place."""
     total = torch.zeros((), dtype=torch.int64)
-    for item in (*call.args, *call.kwargs.values()):
+    for item in (*call.args, *call.read_by_name()):
         for part in item if isinstance(item, list | tuple) else (item,):
             if isinstance(part, Tensor):
                 total = total | call.of(part)

@@ -84,6 +84,17 @@ def _picked_into(a: Tensor, b: Tensor) -> Tensor:
     return torch.index_select(b, 1, torch.tensor([1, 2]), out=torch.zeros(3, 2)) + out
 
 
+def _resized(a: Tensor, b: Tensor) -> Tensor:
+    grown = torch.zeros(1).resize_(12).copy_(a.flatten()).reshape(_SHAPE)
+    return torch.mul(grown, b, out=torch.zeros(0))
+
+
+def _running(a: Tensor, b: Tensor) -> Tensor:
+    mean, variance = torch.zeros(4), torch.ones(4)
+    F.batch_norm(a, mean, variance, training=True)
+    return mean + variance + b
+
+
 def _memory_read_by_numpy(a: Tensor, b: Tensor) -> Tensor:
     memory = np.zeros(_SHAPE, np.float32)
     torch.from_numpy(memory).copy_(a)
@@ -172,12 +183,14 @@ FUNCTIONS: dict[str, Function] = {
     "as_tensor of numbers": lambda a, b: b + torch.as_tensor([a[0, 0]]) + torch.asarray([a[0, 1]]),
     "new_tensor of numbers": lambda a, b: b + b.new_tensor([a[0, 0]]) + b.new([a[0, 1]]),
     "legacy constructors": lambda a, b: b + torch.Tensor([a[0, 0]]) + torch.FloatTensor([a[0, 1]]),
-    "tensor of decisions": lambda a, b: b * 2 if torch.tensor([(a > 0).all()])[0] else b,
+    "tensor of decisions": lambda a, b: b * 2 if torch.tensor([(a > -2).all()])[0] else b,
     "list of indices": lambda a, b: b[:, [(a[0, 0] > 0).long(), (a[0, 1] > 0).long()]],
     "splitting": lambda a, b: b + torch.tensor_split(b, (a[0] > 0).sum()[None], 1)[0].sum(),
     "concatenating into": _concatenated,
     "picking into": _picked_into,
     "two targets": _two_targets,
+    "targets that grow": _resized,
+    "running statistics": _running,
     "buckets": lambda a, b: torch.bucketize(a[0].contiguous(), b[0] + _OFFSETS),
     "fewer values than buckets": lambda a, b: torch.bucketize(a[:, 0].contiguous(), b[0] + _OFFSETS),
     "searching sorted elsewhere": lambda a, b: torch.searchsorted(_OFFSETS, b, sorter=a[0].argsort()),

@@ -14,7 +14,7 @@ from model.classification_head import RowReadingHead
 from model.network import NetworkInputs
 from priors.task import Episode, TaskKind
 
-_SPECIMEN_SEEDS = range(100, 116)
+_SPECIMEN_SEEDS = range(100, 108)
 _PERMUTATIONS = 1999
 _LEAST_P = 1e-3
 # What holds raw labels by design, or is measured in their unit; nothing else may move with them.
@@ -25,8 +25,8 @@ def context_ablation(case: Case) -> AuditResult:
     """Hides every context label: in the columns, at injection, in the head's values and the target's statistics (5.B).
 
     Then other labels in the records move nothing, bit by bit; a head that reads rows is uniform; predictions differ
-    from those with labels; and they are at chance by a permutation test, classes in random slots, targets with random
-    signs.
+    from those with labels; and they are at chance by a permutation test, classes in every rotation of the slots,
+    targets with both signs.
     """
     name, subject = "context_ablation", case.subject.fresh()
     ablated = dataclasses.replace(subject, gate=lambda batch: _without_labels(subject.gate(batch)))
@@ -76,13 +76,14 @@ def _not_uniform(subject: Subject, run: Run) -> float:
 def _p_value(ablated: Subject) -> float:
     """Of a permutation test: are predictions better than where each table's class ids, or its sign, are exchanged?
 
-    Every table's classes are first put into random slots, and its targets get a random sign, so that under the null of
-    predictions that know no label every other assignment was as likely. The statistic sums hits over queries (ties are
-    broken at random), or the correlation of ranks over tables; a table's queries stay together.
+    Every table is shown with its classes in every rotation of the slots, or its targets with both signs, so what a
+    prediction says of a table without its labels cancels exactly, and a network that knows none is never accused by
+    chance. The statistic sums hits over queries (ties are broken at random), or the correlation of ranks over tables;
+    the null draws another assignment for each table shown, whose queries stay together.
     """
     generator = np.random.default_rng(0)
     observed, drawn = 0.0, np.zeros(_PERMUTATIONS)
-    for prediction, answers in _told(ablated, generator):
+    for prediction, answers in _told(ablated):
         if ablated.kind is TaskKind.REGRESSION:
             fit = _rank_correlation(prediction[:, 0], answers)
             observed, drawn = observed + fit, drawn + fit * generator.choice([-1.0, 1.0], size=_PERMUTATIONS)
@@ -94,21 +95,21 @@ def _p_value(ablated: Subject) -> float:
     return float((1 + (drawn >= observed - 1e-12).sum()) / (1 + _PERMUTATIONS))
 
 
-def _told(ablated: Subject, generator: np.random.Generator) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Predictions and answers of many tables, classes in random slots and targets with random signs."""
+def _told(ablated: Subject) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Predictions and answers of many tables, each shown in every rotation of its classes or with both signs."""
     config = ablated.network.config
     limits = {"max_features": config.max_features, "max_classes": config.icl.max_classes}
     for seed in _SPECIMEN_SEEDS:
-        tables = [_renamed(episode, generator) for episode in specimens(ablated.kind, seed=seed, **limits)]
-        for outcome in ablated.run(tables).outcomes:
-            yield outcome.prediction, outcome.answers
+        for episode in specimens(ablated.kind, seed=seed, **limits):
+            for outcome in ablated.run(_renamed(episode)).outcomes:
+                yield outcome.prediction, outcome.answers
 
 
-def _renamed(episode: Episode, generator: np.random.Generator) -> Episode:
-    if episode.task.kind is TaskKind.CLASSIFICATION:
-        return relabelled_by(episode, generator.permutation(episode.task.num_classes))
-    sign = np.float32(generator.choice([-1.0, 1.0]))
-    return dataclasses.replace(episode, task=dataclasses.replace(episode.task, y=sign * episode.task.y))
+def _renamed(episode: Episode) -> list[Episode]:
+    if episode.task.kind is TaskKind.REGRESSION:
+        return [episode, dataclasses.replace(episode, task=dataclasses.replace(episode.task, y=-episode.task.y))]
+    slots = np.arange(episode.task.num_classes)
+    return [relabelled_by(episode, np.roll(slots, shift)) for shift in slots]
 
 
 def _hits(prediction: np.ndarray, answers: np.ndarray, *, generator: np.random.Generator) -> np.ndarray:

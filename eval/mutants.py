@@ -110,6 +110,7 @@ _ALL = (
     Mutant(make=mutant_heads.queries_meet_in_training, audit="paths", stage=Stage.BLOCKS),
     Mutant(make=mutant_flows.empty_rows_borrow_from_queries, audit="certificate", stage=Stage.ROW),
     Mutant(make=mutant_flows.dormant_query_adapter, audit="certificate", stage=Stage.HEAD),
+    Mutant(make=mutant_flows.sorted_queries_are_smoothed, audit="certificate", stage=Stage.HEAD),
 )
 
 MUTANTS: dict[str, Mutant] = {mutant.name: mutant for mutant in _ALL}

@@ -101,6 +101,7 @@ JUDGES = (
     "structure_audits.py",
     "subject.py",
     "taint.py",
+    "taint_escapes.py",
     "taint_rules.py",
     "taint_sources.py",
     "tracing.py",

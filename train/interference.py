@@ -213,7 +213,7 @@ _OUTPUTS = {
 def interval(values: np.ndarray, *, num_blocks: int | None = None, seed: int = 0) -> dict[str, float]:
     """Mean of values [n] and its 95 % percentile bootstrap interval (Efron 1979).
 
-    Percentile intervals of few values are short: of 20 blocks of white noise they cover the mean in about 89 % of cases.
+    Percentile intervals of few values are short: of 20 blocks of white noise they cover the mean in about 89 %.
 
     Args:
         values: independent ones, or a series.

@@ -52,7 +52,7 @@ class ScoringConfig:
     """Feature and class orders that are averaged for a prediction."""
     num_regret_tasks: int = 32
     """Tasks of each family with a known posterior, on which regret is measured (0: none)."""
-    cost_seconds: float = 4.0
+    cost_seconds: float = 2.0
     """Seconds, at most, for measuring what a prediction costs over context rows and query rows (0: not measured)."""
 
 

@@ -2,45 +2,18 @@
 
 import dataclasses
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from eval.mutants import MUTANTS
+from eval.program_session import Result, run_commands
 from eval.small_network import rerandomised_network, small_network
 from model.checkpoint import load_checkpoint, save_checkpoint
 from priors.task import TaskKind
 from tools.failure import ExitCode
 
 _PROMISED = ("causal_mask", "query_reads_query", "label_at_query", "normalise_with_query")
-
-# Runs the program once for every command line of a JSON list, in one process: starting one takes seconds.
-_DRIVER = """
-import contextlib, io, json, sys
-from eval.audit import main
-results = []
-for argv in json.loads(sys.argv[1]):
-    sys.argv[1:] = argv
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-            status = None
-        except SystemExit as stop:
-            status = stop.code
-    results.append([status, out.getvalue(), err.getvalue()])
-print(json.dumps(results))
-"""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Result:
-    status: int
-    out: str
-    err: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +23,7 @@ class _Session:
     run: pathlib.Path
     untrained: pathlib.Path
     written: pathlib.Path
-    results: dict[str, _Result]
+    results: dict[str, Result]
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +56,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> _Session:
         "peer": ["--peer", "tabicl"],
         "cached path": [step, "--path", "cached"],
     }
-    lines = json.dumps([[str(word) for word in command] for command in commands.values()])
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("BUILD_")}
-    command = [sys.executable, "-c", _DRIVER, lines]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    found = [_Result(status=status, out=out, err=err) for status, out, err in json.loads(done.stdout)]
-    results = dict(zip(commands, found, strict=True))
+    results = run_commands("eval.audit", commands)
     return _Session(run=run, untrained=untrained, written=written, results=results)
 
 

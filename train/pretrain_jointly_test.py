@@ -3,12 +3,11 @@
 import dataclasses
 import json
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
+from eval.program_session import Result, run_commands
 from eval.small_network import rerandomised_network
 from model.checkpoint import save_checkpoint
 from model.label_injection import LabelKind
@@ -17,22 +16,6 @@ from tools.failure import ExitCode
 from train.state import initial_network
 from train.toy import small_network
 
-# Runs the program once for every command line of a JSON list, in one process: starting one takes seconds.
-_DRIVER = """
-import contextlib, io, json, sys
-from train.pretrain_jointly import main
-results = []
-for argv in json.loads(sys.argv[1]):
-    sys.argv[1:] = argv
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as stop:
-            status = stop.code
-    results.append([status, out.getvalue(), err.getvalue()])
-print(json.dumps(results))
-"""
 _SMALL = (
     *("--num-steps", "2", "--batch-size", "4", "--num-held-out-tasks", "4"),
     *("--shards.group-size", "4", "--shards.groups-per-part", "1"),
@@ -41,19 +24,12 @@ _SMALL = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Result:
-    status: int
-    out: str
-    err: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Session:
     """Where everything lies, and the result of every command line by name."""
 
     folder: pathlib.Path
     weights: dict[str, str]
-    results: dict[str, _Result]
+    results: dict[str, Result]
 
     @property
     def result(self) -> pathlib.Path:
@@ -96,10 +72,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> _Session:
         "flag": [run, *elsewhere, "--num-step", "2"],
         "diverged": [run, *diverging, *_SMALL, "--num-steps", "40", "--optimizer.matrix-lr", "1e38"],
     }
-    command = [sys.executable, "-c", _DRIVER, json.dumps(list(commands.values()))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    found = [_Result(status=status, out=out, err=err) for status, out, err in json.loads(done.stdout.splitlines()[-1])]
+    found = run_commands("train.pretrain_jointly", commands)
     weights = {
         kind.value: json.loads(
             (folder / "run" / kind.value / "checkpoints" / "step-00000005" / "MANIFEST.json").read_text()
@@ -107,7 +80,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> _Session:
         for kind in LabelKind
     }
     hashes = {kind: manifest["files"]["weights.safetensors"]["sha256"] for kind, manifest in weights.items()}
-    return _Session(folder=folder, weights=hashes, results=dict(zip(commands, found, strict=True)))
+    return _Session(folder=folder, weights=hashes, results=found)
 
 
 def test_one_command_leads_from_a_run_to_checkpoints_figures_and_a_picture(session: _Session) -> None:

@@ -63,8 +63,8 @@ def _drivers(draws: Draws, config: CauseConfig, *, count: int, rows: int) -> tor
     clumps = 6
     centres = draws.normal((count, number, clumps)) * draws.log_uniform((count, 1, 1), low=1.0, high=6.0)
     weights = draws.normal((count, clumps)).mul(0.7).exp()
-    weights = weights * (torch.arange(clumps) < draws.integers((count, 1), low=2, high=clumps))
-    member = torch.multinomial(weights, rows, replacement=True, generator=draws.generator)
+    weights = weights * (draws.arange(clumps) < draws.integers((count, 1), low=2, high=clumps))
+    member = draws.multinomial(weights, rows)
     offset = centres.gather(2, member.unsqueeze(1).expand(-1, number, -1))
     factors = factors + offset * draws.happens((count, 1, 1), share=config.clump_share)
     used = below(draws.counts((count,), low=1, high=number), size=number)
@@ -77,7 +77,7 @@ def _with_copies(draws: Draws, raw: torch.Tensor, *, config: CauseConfig) -> tor
     share = draws.uniform((count, 1), high=config.max_duplicates)
     share = share * draws.happens((count, 1), share=config.duplicate_share)
     copied = draws.uniform((count, causes)) < share
-    source = torch.where(copied, draws.integers((count, causes), low=0, high=causes - 1), torch.arange(causes))
+    source = torch.where(copied, draws.integers((count, causes), low=0, high=causes - 1), draws.arange(causes))
     noise = draws.log_uniform((count, causes), low=0.01, high=0.7) * copied
     if not copied.any():
         return raw

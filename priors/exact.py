@@ -1,6 +1,6 @@
 """The families whose exact posterior predictive is known (5.I), by name: how they are drawn, and in what sizes.
 
-Seed to tasks as in `priors/mixture.py`, but with nothing done to a task after its family drew it.
+Nothing is done to a task after its family drew it.
 """
 
 import dataclasses
@@ -10,10 +10,9 @@ from typing import Self
 import numpy as np
 
 from priors.dirichlet_table import DirichletTableConfig, sample_dirichlet_table
-from priors.draws import Draws
+from priors.draws import Draws, one_thread
 from priors.exact_draft import ExactDraft
 from priors.gaussian_process import GaussianProcessConfig, sample_gaussian_process
-from priors.generation import one_thread
 from priors.group import TaskGroup
 from priors.linear_gaussian import LinearGaussianConfig, sample_linear_gaussian
 from priors.small_tree import SmallTreeConfig, sample_small_tree
@@ -80,13 +79,14 @@ def sample_exact_group(
     """Draws `count` tasks of one family and shape: a pure function of its arguments, on one torch thread."""
     stream = int(np.random.SeedSequence([seed, *family.encode()]).generate_state(1, np.uint64)[0] >> 1)
     with one_thread():
-        draft = _sample(config, family, draws=Draws(stream), count=count, rows=rows, features=features)
+        draft = sample_exact(config, family, draws=Draws(stream), count=count, rows=rows, features=features)
     return draft.group(family=family.value, kind=kind_of(family), seed=seed)
 
 
-def _sample(
+def sample_exact(
     config: ExactConfig, family: ExactFamily, *, draws: Draws, count: int, rows: int, features: int
 ) -> ExactDraft:
+    """Draws `count` finished tasks of one family and shape."""
     shape = {"count": count, "rows": rows, "features": features}
     match family:
         case ExactFamily.LINEAR_GAUSSIAN:

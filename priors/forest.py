@@ -9,9 +9,9 @@ import dataclasses
 
 import torch
 
-from priors.causes import CauseConfig, draw_causes
-from priors.columns import ColumnConfig, Columns, draw_columns
-from priors.draft import Draft
+from priors.causes import draw_causes
+from priors.columns import Columns, draw_columns
+from priors.draft import Draft, TableRequest
 from priors.draws import Draws, below, standardised
 from priors.task import ColumnKind
 
@@ -30,18 +30,11 @@ class ForestConfig:
     """Share of questions about a category that ask for one level (the others split the codes in two)."""
 
 
-def sample_forest(
-    draws: Draws,
-    config: ForestConfig,
-    *,
-    count: int,
-    rows: int,
-    features: int,
-    causes: CauseConfig,
-    columns: ColumnConfig,
-) -> Draft:
+def sample_forest(draws: Draws, config: ForestConfig, *, request: TableRequest) -> Draft:
     """Draws `count` tasks whose scores are sums of trees over the columns as they are written down."""
-    table = draw_columns(draws, draw_causes(draws, causes, count=count, causes=features, rows=rows), config=columns)
+    count, rows, features = request.count, request.rows, request.features
+    raw = draw_causes(draws, request.causes, count=count, causes=features, rows=rows)
+    table = draw_columns(draws, raw, config=request.columns)
     depth = draws.integers((count,), low=1, high=config.max_depth)
     trees = draws.counts((count,), low=1, high=config.max_trees)
     most = int(trees.max())

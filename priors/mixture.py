@@ -1,8 +1,8 @@
 """The prior: a weighted mixture of families, and the one function that turns a seed into tasks."""
 
 import dataclasses
-import json
 import math
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -10,18 +10,16 @@ import tyro
 
 from priors.causes import CauseConfig
 from priors.columns import ColumnConfig, blemish
-from priors.draft import Draft
+from priors.draft import Draft, TableRequest
 from priors.draws import Draws
-from priors.forest import ForestConfig, sample_forest
+from priors.families import Family, FamilyConfigs, FamilyWeights, sample_draft, sample_finished
 from priors.group import TaskGroup
-from priors.rules import RuleConfig, sample_rules
-from priors.structural import StructuralConfig, sample_structural
+from priors.lots import Lot, joined
 from priors.targets import TargetConfig, classify, draw_noise, regress
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 
-VERSION = 6  # of the draws: raised whenever equal configs and seeds make other tasks than before
-FAMILIES = ("structural", "forest", "rules")
+VERSION = 7  # of the draws: raised whenever equal configs and seeds make other tasks than before
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,28 +37,30 @@ class PriorConfig:
     min_features: int = 2
     """Fewest columns of a task."""
     max_features: int = 24
-    """Most columns of a task."""
-    structural_weight: float = 0.55
-    """Weight of MLP structural causal models."""
-    forest_weight: float = 0.3
-    """Weight of oblivious trees."""
-    rules_weight: float = 0.15
-    """Weight of exact rules."""
+    """Most columns of a task; small tables are common (log-uniform)."""
+    weights: FamilyWeights = FamilyWeights()
+    """How often each family is drawn."""
+    only: tyro.conf.EnumChoicesFromValues[tuple[Family, ...]] = ()
+    """Draw from these families only, by their weights; from all where none is named."""
     causes: CauseConfig = CauseConfig()
     """How raw columns depend on each other."""
     columns: ColumnConfig = ColumnConfig()
     """How they are written down."""
     targets: TargetConfig = TargetConfig()
     """How targets are cut, scaled and disturbed."""
-    structural: StructuralConfig = StructuralConfig()
-    """MLP structural causal models."""
-    forest: ForestConfig = ForestConfig()
-    """Oblivious trees."""
-    rules: RuleConfig = RuleConfig()
-    """Exact rules."""
+    families: Annotated[FamilyConfigs, tyro.conf.arg(name="")] = FamilyConfigs()
+    """What each family draws its tasks from."""
+
+    def shares(self) -> dict[Family, float]:
+        """Family → share of the tasks, for those that can be drawn; adds up to 1."""
+        weights = {family: getattr(self.weights, family.value) for family in self.only or Family}
+        weights = {family: weight for family, weight in weights.items() if weight > 0 and family.makes(self.kind)}
+        total = sum(weights.values())
+        return {family: weight / total for family, weight in weights.items()}
 
 
 _FEWEST_ROWS = 16
+_MOST_ROUNDS = 8
 
 
 def checked(config: PriorConfig) -> PriorConfig:
@@ -70,7 +70,9 @@ def checked(config: PriorConfig) -> PriorConfig:
         Failure: BAD_FLAG, naming the flag, its value and what is possible.
     """
     classes = config.targets.max_classes
-    weights = (config.structural_weight, config.forest_weight, config.rules_weight)
+    weights = dataclasses.asdict(config.weights)
+    least = min(weights, key=lambda name: weights[name])
+    named = f"--only {' '.join(config.only)}" if config.only else "--weights"
     rules = (
         (config.min_rows >= _FEWEST_ROWS, f"--min-rows {config.min_rows} is too small: give {_FEWEST_ROWS} or more"),
         (config.row_step >= 1, f"--row-step {config.row_step} is too small: give 1 or more"),
@@ -86,8 +88,17 @@ def checked(config: PriorConfig) -> PriorConfig:
         ),
         (classes >= 2, f"--targets.max-classes {classes} is too small: give 2 or more"),
         (
-            min(weights) >= 0 and sum(weights) > 0,
-            f"the family weights {weights} are impossible: give none below 0 and one above",
+            classes <= config.min_rows,
+            f"--targets.max-classes {classes} is more than --min-rows {config.min_rows}: "
+            "a class needs a row; lower the one or raise the other",
+        ),
+        (
+            weights[least] >= 0,
+            f"--weights.{least.replace('_', '-')} {weights[least]} is negative: give 0 or more",
+        ),
+        (
+            any(weights[family] > 0 and family.makes(config.kind) for family in config.only or Family),
+            f"{named} leaves no family of {config.kind} tasks with a weight above 0: give one",
         ),
     )
     for holds, complaint in rules:
@@ -105,16 +116,40 @@ class GroupShape:
 
 
 def draw_shape(config: PriorConfig, *, seed: int) -> GroupShape:
-    """Draws rows (uniform over multiples of `row_step`) and features (between log-uniform and uniform) of a group."""
+    """Draws rows (uniform over multiples of `row_step`) and features (log-uniform) of a group."""
     generator = np.random.default_rng(np.random.SeedSequence([seed, 1]))
     steps = np.arange(math.ceil(config.min_rows / config.row_step), config.max_rows // config.row_step + 1)
     spread = (config.max_features + 1) / config.min_features
-    features = int(config.min_features * spread ** (generator.uniform() ** 0.75))
+    features = int(config.min_features * spread ** generator.uniform())
     rows = int(generator.choice(steps)) * config.row_step
     return GroupShape(rows=rows, features=min(features, config.max_features))
 
 
-def sample_group(config: PriorConfig, *, seed: int, rows: int, features: int, count: int) -> TaskGroup:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupDraw:
+    """A group and what it took to draw it.
+
+    Args:
+        group: the tasks.
+        drawn: tasks that were drawn for it, by family.
+        rejected: those of them that the filter did not let pass.
+    """
+
+    group: TaskGroup
+    drawn: dict[str, int]
+    rejected: dict[str, int]
+
+
+def sample_group(
+    config: PriorConfig, *, seed: int, rows: int, features: int, count: int, device: str = "cpu"
+) -> TaskGroup:
+    """The group of `draw_group`."""
+    return draw_group(config, seed=seed, rows=rows, features=features, count=count, device=device).group
+
+
+def draw_group(
+    config: PriorConfig, *, seed: int, rows: int, features: int, count: int, device: str = "cpu"
+) -> GroupDraw:
     """Draws `count` tasks of one shape: a pure function of its arguments, on one torch thread.
 
     Args:
@@ -123,73 +158,101 @@ def sample_group(config: PriorConfig, *, seed: int, rows: int, features: int, co
         rows: R of every task.
         features: C of every task.
         count: B.
+        device: where the tensors are made; other kinds of device make other tasks of the same prior.
 
     Returns:
-        The group, families mixed in random order; each task's parameters hold what was sampled and realised.
+        The group, families mixed in random order by their shares whatever the filter rejects; each task's parameters
+        hold what was sampled and realised.
     """
-    draws = Draws(seed)
-    weights = (config.structural_weight, config.forest_weight, config.rules_weight)
-    family = draws.choice((count,), weights=weights)
-    x, y, kinds, levels = [], [], [], []
-    classes, notes, order = [], [], []
-    for code, name in enumerate(FAMILIES):
-        chosen = (family == code).nonzero().squeeze(-1)
+    draws = Draws(seed, device)
+    shares = config.shares()
+    code = draws.choice((count,), weights=tuple(shares.values()))
+    request = TableRequest(
+        kind=config.kind,
+        count=count,
+        rows=rows,
+        features=features,
+        max_classes=config.targets.max_classes,
+        causes=config.causes,
+        columns=config.columns,
+    )
+    lots, order, drawn, rejected = [], [], {}, {}
+    for index, family in enumerate(shares):
+        chosen = (code == index).nonzero().squeeze(-1)
         if not len(chosen):
             continue
-        draft = _sample(draws, config, name=name, count=len(chosen), rows=rows, features=features)
-        noise = draw_noise(draws, config.targets, count=len(chosen)) * draft.loudness
-        labels, number = _labels(draws, config, draft=draft, noise=noise)
-        x.append(blemish(draws, draft.columns, config=config.columns).transpose(1, 2))
-        y.append(labels)
-        kinds.append(draft.columns.kinds)
-        levels.append(draft.columns.levels)
-        classes.append(number)
-        notes += _notes(draft, noise=noise, x=x[-1], y=y[-1], number=number)
+        lot, tried = _draw_lot(draws, config, family=family, request=request.sized(len(chosen)))
+        lots.append(lot)
         order.append(chosen)
-    place = torch.cat(order).argsort()
-    return TaskGroup(
-        x=torch.cat(x)[place].numpy(),
-        y=torch.cat(y)[place].numpy(),
-        column_kinds=torch.cat(kinds)[place].numpy(),
-        level_counts=torch.cat(levels)[place].int().numpy(),
-        num_classes=torch.cat(classes)[place].int().numpy(),
-        families=tuple(FAMILIES[code] for code in family.tolist()),
-        seeds=np.full(count, seed, np.int64),
-        parameters=tuple(
-            json.dumps({**notes[i], "position": position}, sort_keys=True) for position, i in enumerate(place.tolist())
-        ),
-        kind=config.kind,
+        drawn[family.value], rejected[family.value] = tried
+    lot = joined(lots)
+    names = list(shares)
+    group = lot.group(
+        place=torch.cat(order).argsort(), families=[names[i].value for i in code.tolist()], seed=seed, kind=config.kind
     )
+    return GroupDraw(group=group, drawn=drawn, rejected=rejected)
 
 
-def _sample(draws: Draws, config: PriorConfig, *, name: str, count: int, rows: int, features: int) -> Draft:
-    shape = {"count": count, "rows": rows, "features": features, "causes": config.causes, "columns": config.columns}
-    if name == "structural":
-        return sample_structural(draws, config.structural, kind=config.kind, **shape)
-    if name == "forest":
-        return sample_forest(draws, config.forest, **shape)
-    return sample_rules(draws, config.rules, **shape)
+def _draw_lot(
+    draws: Draws, config: PriorConfig, *, family: Family, request: TableRequest
+) -> tuple[Lot, tuple[int, int]]:
+    """The tasks of one family that passed the filter, and how many were drawn and rejected for them.
+
+    A few are drawn to spare, so that a second round is rare. What still lacks after the last round is filled up with
+    tasks that did not pass.
+    """
+    if family.exact:
+        draft = sample_finished(draws, config.families, family=family.exact, request=request)
+        return Lot.of_exact(draft, device=draws.device), (request.count, 0)
+    if True:
+        return _finished(draws, config, family=family, request=request), (request.count, 0)
+    kept: list[Lot] = []
+    need, drawn, rejected = request.count, 0, 0
+    for number in range(_MOST_ROUNDS):
+        lot = _finished(draws, config, family=family, request=request.sized(need + math.ceil(0.15 * need)))
+        signal = measure_signal(
+            draws,
+            config.filter,
+            x=lot.values,
+            y=lot.y,
+            column_kinds=lot.kinds,
+            num_classes=lot.num_classes,
+        )
+        lot = lot.noted(signal=signal.strength)
+        fit = signal.passed | (number == _MOST_ROUNDS - 1)
+        drawn += len(fit)
+        rejected += int((~signal.passed).sum())
+        part = lot.at(fit.nonzero().squeeze(-1)[:need])
+        kept.append(part)
+        need -= len(part)
+        if not need:
+            break
+    return joined(kept), (drawn, rejected)
 
 
-def _labels(
-    draws: Draws, config: PriorConfig, *, draft: Draft, noise: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """y [B, R] float32 and K [B]."""
+def _finished(draws: Draws, config: PriorConfig, *, family: Family, request: TableRequest) -> Lot:
+    """Draws from a family, makes the targets and the blemishes."""
+    draft = sample_draft(draws, config.families, family=family, request=request)
+    noise = draw_noise(draws, config.targets, count=request.count) * draft.loudness
+    labels = _labels(draws, config, draft=draft, noise=noise)
+    values = blemish(draws, draft.columns, config=config.columns)
+    facts = {**draft.facts, "noise": noise, "noise_share": labels.noise_share}
+    lot = Lot(
+        values=values,
+        y=labels.y,
+        kinds=draft.columns.kinds,
+        levels=draft.columns.levels,
+        num_classes=labels.num_classes,
+        facts=facts,
+    )
+    return lot.noted(missing=values.isnan().float().mean((1, 2)), **lot.largest_class())
+
+
+def _labels(draws: Draws, config: PriorConfig, *, draft: Draft, noise: torch.Tensor) -> object:
+    import types
+
     if config.kind is TaskKind.REGRESSION:
         y = regress(draws, config.targets, scores=draft.scores, noise=noise)
-        return y, torch.zeros(len(y), dtype=torch.int64)
+        return types.SimpleNamespace(y=y, num_classes=torch.zeros(len(y), dtype=torch.int64), noise_share=noise)
     y, number = classify(draws, config.targets, scores=draft.scores, fixed=draft.classes, noise=noise)
-    return y.float(), number
-
-
-def _notes(
-    draft: Draft, *, noise: torch.Tensor, x: torch.Tensor, y: torch.Tensor, number: torch.Tensor
-) -> list[dict[str, float]]:
-    """Per task: what was sampled, and what came out (largest class share, share of missing cells)."""
-    facts = {**draft.facts, "noise": noise, "missing": x.isnan().float().mean((1, 2))}
-    if int(number.max()):
-        sizes = torch.zeros((len(y), int(number.max()))).scatter_add_(1, y.long(), torch.ones_like(y))
-        facts["largest_class"] = sizes.amax(-1) / y.shape[1]
-    listed = {name: values.float().tolist() for name, values in facts.items()}
-    known = [{name: values[i] for name, values in listed.items() if math.isfinite(values[i])} for i in range(len(y))]
-    return [{name: round(value, 4) for name, value in facts_of_task.items()} for facts_of_task in known]
+    return types.SimpleNamespace(y=y.float(), num_classes=number, noise_share=noise)

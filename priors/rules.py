@@ -8,9 +8,9 @@ import dataclasses
 
 import torch
 
-from priors.causes import CauseConfig, draw_causes
-from priors.columns import ColumnConfig, Columns, draw_columns
-from priors.draft import Draft
+from priors.causes import draw_causes
+from priors.columns import Columns, draw_columns
+from priors.draft import Draft, TableRequest
 from priors.draws import Draws, standardised
 
 _NUM_SCORES = 3
@@ -30,17 +30,10 @@ class RuleConfig:
     """Most classes of a lookup table."""
 
 
-def sample_rules(
-    draws: Draws,
-    config: RuleConfig,
-    *,
-    count: int,
-    rows: int,
-    features: int,
-    causes: CauseConfig,
-    columns: ColumnConfig,
-) -> Draft:
+def sample_rules(draws: Draws, config: RuleConfig, *, request: TableRequest) -> Draft:
     """Draws `count` tasks; facts hold the index of the rule in (parity, lookup, count, nested, alternatives)."""
+    count, rows, features = request.count, request.rows, request.features
+    causes, columns = request.causes, request.columns
     mixed = min(1.0, columns.numbers_share) * (1 - config.discrete_share)
     looks = dataclasses.replace(columns, numbers_share=mixed, discrete_share=config.discrete_share)
     calm = dataclasses.replace(causes, independent_share=max(causes.independent_share, 0.5))

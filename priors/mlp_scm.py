@@ -12,8 +12,8 @@ import dataclasses
 import torch
 
 from priors.causes import CauseConfig, draw_causes
-from priors.columns import ColumnConfig, draw_columns
-from priors.draft import Draft, join
+from priors.columns import draw_columns
+from priors.draft import Draft, TableRequest, join
 from priors.draws import Draws, apply_by_code, below, standardised
 from priors.task import TaskKind
 
@@ -22,7 +22,7 @@ _CANDIDATES = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StructuralConfig:
+class MLPSCMConfig:
     """Networks that make tables."""
 
     direct_share: float = 0.5
@@ -52,40 +52,22 @@ class _Trace:
     depth: torch.Tensor
 
 
-def sample_structural(
-    draws: Draws,
-    config: StructuralConfig,
-    *,
-    count: int,
-    rows: int,
-    features: int,
-    kind: TaskKind,
-    causes: CauseConfig,
-    columns: ColumnConfig,
-) -> Draft:
-    """Draws `count` tasks; the mode of each is in its facts (0 direct, 1 hidden, 2 clusters)."""
-    direct = int((draws.uniform((count,)) < config.direct_share).sum())
+def sample_mlp_scm(draws: Draws, config: MLPSCMConfig, *, request: TableRequest) -> Draft:
+    """Draws tasks; the mode of each is in its facts (0 direct, 1 hidden, 2 clusters)."""
+    direct = int((draws.uniform((request.count,)) < config.direct_share).sum())
     parts = []
     if direct:
-        parts.append(_direct(draws, config, count=direct, rows=rows, features=features, causes=causes, columns=columns))
-    if count > direct:
-        rest = count - direct
-        parts.append(_hidden(draws, config, count=rest, rows=rows, features=features, kind=kind, columns=columns))
+        parts.append(_direct(draws, config, request=request.sized(direct)))
+    if request.count > direct:
+        parts.append(_hidden(draws, config, request=request.sized(request.count - direct)))
     return join(parts)
 
 
-def _direct(
-    draws: Draws,
-    config: StructuralConfig,
-    *,
-    count: int,
-    rows: int,
-    features: int,
-    causes: CauseConfig,
-    columns: ColumnConfig,
-) -> Draft:
+def _direct(draws: Draws, config: MLPSCMConfig, *, request: TableRequest) -> Draft:
     """Features are causes; some are irrelevant; the target's scores are linear, non-linear, or both."""
-    table = draw_columns(draws, draw_causes(draws, causes, count=count, causes=features, rows=rows), config=columns)
+    count, rows, features = request.count, request.rows, request.features
+    raw = draw_causes(draws, request.causes, count=count, causes=features, rows=rows)
+    table = draw_columns(draws, raw, config=request.columns)
     relevant = draws.counts((count,), low=1, high=features)
     relevant = torch.where(draws.happens((count,), share=0.4), features, relevant)
     chosen = draws.uniform((count, features)).argsort(-1).argsort(-1) < relevant.unsqueeze(-1)
@@ -102,32 +84,24 @@ def _direct(
     blend = torch.where(form == 0, 1.0, torch.where(form == 1, draws.uniform((count,), low=0.3, high=0.95), 0.0))
     blend = blend.view(-1, 1, 1)
     facts = {
-        "mode": torch.zeros(count),
+        "mode": draws.full((count,), 0.0),
         "depth": torch.where(form == 0, 0, trace.depth),
         "relevant": chosen.sum(-1),
         "linear_part": blend.flatten(),
     }
     scores = standardised(blend * linear + (1 - blend) * bent)
-    cut = torch.full((count, rows), -1)
-    return Draft(columns=table, scores=scores, classes=cut, loudness=torch.ones(count), facts=facts)
+    cut = draws.full((count, rows), -1)
+    return Draft(columns=table, scores=scores, classes=cut, loudness=draws.full((count,), 1.0), facts=facts)
 
 
-def _hidden(
-    draws: Draws,
-    config: StructuralConfig,
-    *,
-    count: int,
-    rows: int,
-    features: int,
-    kind: TaskKind,
-    columns: ColumnConfig,
-) -> Draft:
+def _hidden(draws: Draws, config: MLPSCMConfig, *, request: TableRequest) -> Draft:
     """Features and scores are nodes of a network; with clusters, the causes are drawn around a centre per class."""
+    count, rows, features = request.count, request.rows, request.features
     most = max(2, min(24, features))
     number = draws.counts((count,), low=1, high=most)
     cause_config = CauseConfig(duplicate_share=0.0, independent_share=0.3)
     roots = draw_causes(draws, cause_config, count=count, causes=most, rows=rows)
-    share = config.cluster_share if kind is TaskKind.CLASSIFICATION else 0.0
+    share = config.cluster_share if request.kind is TaskKind.CLASSIFICATION else 0.0
     clustered = draws.happens((count,), share=share)
     centred, member = _around_centres(draws, roots)
     roots = torch.where(clustered.view(-1, 1, 1), centred, roots) * below(number, size=most).unsqueeze(-1)
@@ -135,8 +109,10 @@ def _hidden(
     width = max(16, -(-(features + _CANDIDATES) // 2))
     trace = _propagate(draws, roots, config=config, width=width)
     pool = torch.cat([roots, *trace.nodes], dim=1)
-    layer = torch.cat([torch.zeros(most), *(torch.full((width,), float(i + 1)) for i in range(len(trace.nodes)))])
-    legal = (layer <= trace.depth.unsqueeze(-1)) & ((layer > 0) | (torch.arange(len(layer)) < number.unsqueeze(-1)))
+    layer = torch.cat(
+        [draws.full((most,), 0.0), *(draws.full((width,), float(i + 1)) for i in range(len(trace.nodes)))]
+    )
+    legal = (layer <= trace.depth.unsqueeze(-1)) & ((layer > 0) | (draws.arange(len(layer)) < number.unsqueeze(-1)))
     shallow = draws.normal((count, 1)) * 0.7  # some tasks show early nodes, some late ones
     picked = draws.pick((layer * shallow).masked_fill(~legal, -1e9), count=features + _CANDIDATES)
     shuffled = picked.gather(1, draws.uniform(picked.shape).argsort(-1))
@@ -151,16 +127,16 @@ def _hidden(
         "relevant": (~irrelevant).sum(-1),
         "roots": number,
     }
-    table = draw_columns(draws, raw, config=columns)
+    table = draw_columns(draws, raw, config=request.columns)
     loudness = draws.uniform((count,), low=0.2, high=1.0)
     return Draft(columns=table, scores=scores, classes=classes, loudness=loudness, facts=facts)
 
 
-def _related(draws: Draws, config: StructuralConfig, *, targets: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
+def _related(draws: Draws, config: MLPSCMConfig, *, targets: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
     """[B, S, R] scores out of nodes [B, n, R]: in most tasks those that the features tell most about come first."""
     relation = (targets @ raw.transpose(1, 2) / raw.shape[-1]).square().sum(-1)
     chosen = draws.happens((len(raw), 1), share=config.related_share)
-    order = torch.where(chosen, -relation, torch.arange(relation.shape[1]).float()).argsort(-1)[:, :_NUM_SCORES]
+    order = torch.where(chosen, -relation, draws.arange(relation.shape[1]).float()).argsort(-1)[:, :_NUM_SCORES]
     return targets.gather(1, order.unsqueeze(-1).expand(-1, -1, raw.shape[-1]))
 
 
@@ -173,18 +149,18 @@ def _around_centres(draws: Draws, roots: torch.Tensor) -> tuple[torch.Tensor, to
     number = (classes * per_class).clamp(max=clusters)
     weights = (draws.normal((count, clusters)) * draws.uniform((count, 1), high=0.8)).exp()
     weights = weights * below(number, size=clusters)
-    cluster = torch.multinomial(weights, rows, replacement=True, generator=draws.generator)
+    cluster = draws.multinomial(weights, rows)
     centres = draws.normal((count, size, clusters)) * draws.log_uniform((count, 1, 1), low=1.0, high=6.0)
     moved = roots + centres.gather(2, cluster.unsqueeze(1).expand(-1, size, -1))
     return standardised(moved), cluster % classes.unsqueeze(-1)
 
 
-def _propagate(draws: Draws, inputs: torch.Tensor, *, config: StructuralConfig, width: int) -> _Trace:
+def _propagate(draws: Draws, inputs: torch.Tensor, *, config: MLPSCMConfig, width: int) -> _Trace:
     """Runs inputs [B, D, R] through up to `max_depth` random layers; each task stops at its own depth."""
     count = len(inputs)
     depth = draws.counts((count,), low=1, high=config.max_depth)
     single = draws.happens((count, 1), share=0.4)
-    palette = draws.normal((count, len(_ACTIVATIONS))) + torch.tensor(_FAVOUR)
+    palette = draws.normal((count, len(_ACTIVATIONS))) + draws.tensor(_FAVOUR)
     palette = palette * torch.where(single, 50.0, 2.0)
     gain = draws.log_uniform((count, 1, 1), low=0.4, high=2.5)
     density = draws.choice((count, 1, 1), weights=(3, 3, 4))
@@ -214,8 +190,7 @@ def _weights(draws: Draws, *, count: int, width: int, parents: int, density: tor
 def _activated(draws: Draws, pre: torch.Tensor, *, palette: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
     """Applies to each node an activation from its task's palette [B, A]; some nodes are products of two."""
     count, width, rows = pre.shape
-    noise = -torch.log(-torch.log(draws.uniform((count, width, len(_ACTIVATIONS))).clamp_(1e-9, 1 - 1e-7)))
-    codes = (palette.unsqueeze(1) + noise).argmax(-1)
+    codes = (palette.unsqueeze(1) + draws.gumbel((count, width, len(_ACTIVATIONS)))).argmax(-1)
     partner = pre.roll(1, dims=1)
     out = apply_by_code(pre.clone().view(count * width, rows), codes.view(-1), functions=_ACTIVATIONS).view(pre.shape)
     multiplied = (draws.uniform((count, width)) < products).view(-1).nonzero().squeeze(-1)

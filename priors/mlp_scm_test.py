@@ -1,4 +1,4 @@
-"""Tests of priors.structural: what the three modes promise."""
+"""Tests of priors.mlp_scm: what the three modes promise."""
 
 import dataclasses
 
@@ -6,20 +6,22 @@ import torch
 
 from priors.causes import CauseConfig
 from priors.columns import ColumnConfig
-from priors.draft import Draft
+from priors.draft import Draft, TableRequest
 from priors.draws import Draws, standardised
-from priors.structural import StructuralConfig, sample_structural
+from priors.mlp_scm import MLPSCMConfig, sample_mlp_scm
 from priors.task import TaskKind
 
 NUMBERS = ColumnConfig(numbers_share=1.0, discrete_share=0.0, literal_share=0.0)
-DIRECT = StructuralConfig(direct_share=1.0, linear_share=0.0, blended_share=0.0)
-HIDDEN = StructuralConfig(direct_share=0.0)
+DIRECT = MLPSCMConfig(direct_share=1.0, linear_share=0.0, blended_share=0.0)
+HIDDEN = MLPSCMConfig(direct_share=0.0)
 
 
-def make(config: StructuralConfig, *, kind: TaskKind = TaskKind.REGRESSION, seed: int = 0) -> Draft:
+def make(config: MLPSCMConfig, *, kind: TaskKind = TaskKind.REGRESSION, seed: int = 0) -> Draft:
     """48 tasks of 300 rows and 6 number columns."""
-    shape = {"count": 48, "rows": 300, "features": 6}
-    return sample_structural(Draws(seed), config, kind=kind, causes=CauseConfig(), columns=NUMBERS, **shape)
+    request = TableRequest(
+        kind=kind, count=48, rows=300, features=6, max_classes=10, causes=CauseConfig(), columns=NUMBERS
+    )
+    return sample_mlp_scm(Draws(seed), config, request=request)
 
 
 def explained(draft: Draft) -> torch.Tensor:
@@ -33,7 +35,7 @@ def explained(draft: Draft) -> torch.Tensor:
 
 
 def test_scores_are_standardised_and_drafts_complete() -> None:
-    for config in (StructuralConfig(), DIRECT, HIDDEN):
+    for config in (MLPSCMConfig(), DIRECT, HIDDEN):
         for kind in TaskKind:
             draft = make(config, kind=kind)
             assert draft.scores.shape == (48, 3, 300) and draft.columns.values.shape == (48, 6, 300)
@@ -70,7 +72,7 @@ def test_irrelevant_columns_do_not_matter() -> None:
 
 
 def test_tasks_of_one_batch_differ_in_mode_depth_and_mechanism() -> None:
-    draft = make(StructuralConfig(), kind=TaskKind.CLASSIFICATION)
+    draft = make(MLPSCMConfig(), kind=TaskKind.CLASSIFICATION)
     assert set(draft.facts["mode"].tolist()) == {0, 1, 2}
     assert len(set(draft.facts["depth"].tolist())) >= 4
     assert explained(draft).std() > 0.15

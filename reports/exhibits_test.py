@@ -18,7 +18,7 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> KindFiles:
 def test_every_validation_metric_is_a_panel_with_a_line_for_each_family(part: KindFiles) -> None:
     loss, validation = exhibits.training_pictures(part)
     assert "Training loss" in loss.alt
-    assert all(f"{name} 0." in validation.alt for name in ("all", "forest", "structural"))
+    assert all(f"{name} 0." in validation.alt for name in ("all", "forest", "mlp_scm"))
 
 
 def test_classification_views_give_the_reading_and_regression_views_the_band() -> None:

@@ -163,7 +163,9 @@ def sentences(regrets: Regrets, *, config: Any) -> list[str]:
 
 def _membership(regrets: Regrets, *, config: Any) -> str:
     prior = training_prior(config) or {}
-    weights = {key.removesuffix("_weight"): value for key, value in prior.items() if key.endswith("_weight")}
+    weights, only = prior.get("weights", {}), prior.get("only")
+    if only:
+        weights = {name: weight for name, weight in weights.items() if name in only}
     if not weights:
         return "Whether these families were in the training prior is not recorded."
     parts = []
@@ -177,9 +179,9 @@ def _membership(regrets: Regrets, *, config: Any) -> str:
 
 
 def training_prior(config: Any) -> Mapping[str, Any] | None:
-    """The prior's part of config.json: the first object that has fields `<family>_weight`; None if there is none."""
+    """The prior's part of config.json: the first object with the weights of its families; None if there is none."""
     if isinstance(config, Mapping):
-        if any(str(key).endswith("_weight") for key in config):
+        if isinstance(config.get("weights"), Mapping):
             return config
         nested = list(config.values())
     else:

@@ -95,9 +95,7 @@ def test_the_words_say_what_audits_prove_and_what_regret_does_not() -> None:
     prior = {
         "min_rows": 64,
         "max_rows": 256,
-        "structural_weight": 0.5,
-        "gaussian_process_weight": 0.0,
-        "linear_gaussian_weight": 0.2,
+        "weights": {"mlp_scm": 0.5, "gaussian_process": 0.0, "linear_gaussian": 0.2},
     }
     legality, bound, membership = regret.sentences(found, config={"config": {"data": {"shards": {"prior": prior}}}})
     assert "legality only" in legality and "upper bound" in bound and "not a conclusion" in bound
@@ -108,5 +106,5 @@ def test_the_words_say_what_audits_prove_and_what_regret_does_not() -> None:
     assert (
         regret.sentences(found, config=None)[2] == "Whether these families were in the training prior is not recorded."
     )
-    only_others = {"prior": {"forest_weight": 1.0}}
+    only_others = {"prior": {"weights": {"forest": 1.0, "gaussian_process": 0.1}, "only": ["forest"]}}
     assert regret.sentences(found, config=only_others)[2].endswith("Gaussian process: not in the training prior.")

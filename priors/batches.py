@@ -10,7 +10,8 @@ import numpy as np
 
 from priors.group import TaskGroup
 from priors.shards import ShardSet
-from priors.task import Episode, Task, TaskBatch
+from priors.splits import ClassCover, SplitConfig, as_episode, swaps
+from priors.task import Episode, TaskBatch
 from tools.failure import ExitCode, Failure
 
 _KEPT_GROUPS = 4
@@ -28,15 +29,11 @@ class BatchPlan:
         shard_set: where the tasks are.
         batch_size: tasks of a global batch (over all workers); divides the size of every group.
         seed: the seed of all permutations.
-        min_share: smallest share of rows that are context.
-        max_share: largest.
+        split: how many rows are context, and which classes they hold.
     """
 
-    def __init__(
-        self, shard_set: ShardSet, *, batch_size: int, seed: int, min_share: float = 0.3, max_share: float = 0.9
-    ) -> None:
-        self._set, self._batch_size, self._seed = shard_set, batch_size, seed
-        self._shares = (min_share, max_share)
+    def __init__(self, shard_set: ShardSet, *, batch_size: int, seed: int, split: SplitConfig = SplitConfig()) -> None:
+        self._set, self._batch_size, self._seed, self._split = shard_set, batch_size, seed, split
         self._slices = _slices(shard_set, batch_size)
         self._identity = int(shard_set.digest[:16], 16)
         self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
@@ -61,13 +58,13 @@ class BatchPlan:
         number, start = self._slices[self._epoch_order(epoch)[place]]
         group = self._group(int(number)).part(int(start), int(start) + self._batch_size)
         generator = self._generator(2, index)
-        share = generator.uniform(*self._shares)
+        share = generator.uniform(self._split.min_share, self._split.max_share)
         keys = [generator.random((self._batch_size, n), np.float32) for n in (group.rows, group.features, _most(group))]
         part = self._batch_size // world_size
         own = slice(rank * part, (rank + 1) * part)
-        rows, features, slots = (key[own] for key in keys)
         cut = min(max(round(share * group.rows), 1), group.rows - 1)
-        return _arranged(group.part(own.start, own.stop), rows=rows, features=features, slots=slots, cut=cut)
+        keys = [key[own] for key in keys]
+        return _arranged(group.part(own.start, own.stop), keys=keys, cut=cut, cover=self._split.classes)
 
     def _generator(self, purpose: int, index: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence([self._seed, self._identity, purpose, index]))
@@ -102,9 +99,9 @@ def _most(group: TaskGroup) -> int:
     return max(1, int(group.num_classes.max()))
 
 
-def _arranged(group: TaskGroup, *, rows: np.ndarray, features: np.ndarray, slots: np.ndarray, cut: int) -> TaskBatch:
-    """Permutes a group by random keys [B, R], [B, C], [B, K] and cuts it at row `cut`."""
-    count = len(group)
+def _arranged(group: TaskGroup, *, keys: list[np.ndarray], cut: int, cover: ClassCover) -> TaskBatch:
+    """Permutes a group by random keys of rows [B, R], features [B, C] and class slots [B, K]; cuts it at row `cut`."""
+    (rows, features, slots), count = keys, len(group)
     row_order, column_order = rows.argsort(1), features.argsort(1)
     y = np.take_along_axis(group.y, row_order, 1)
     if group.kind.value == "classification":
@@ -112,7 +109,7 @@ def _arranged(group: TaskGroup, *, rows: np.ndarray, features: np.ndarray, slots
         slot_of = (slots + absent).argsort(1).argsort(1)
         y = np.take_along_axis(slot_of, y.astype(np.int64), 1).astype(np.float32)
         for task in range(count):
-            moves = swaps(y[task], cut=cut)
+            moves = swaps(y[task], cut=cut, cover=cover)
             y[task, moves[:, 0]], y[task, moves[:, 1]] = y[task, moves[:, 1]], y[task, moves[:, 0]]
             row_order[task, moves[:, 0]], row_order[task, moves[:, 1]] = (
                 row_order[task, moves[:, 1]],
@@ -131,40 +128,6 @@ def _arranged(group: TaskGroup, *, rows: np.ndarray, features: np.ndarray, slots
         kind=group.kind,
         families=group.families,
     )
-
-
-def swaps(y: np.ndarray, *, cut: int) -> np.ndarray:
-    """Row exchanges that bring every class of y [R] into the context [:cut], as far as there is room.
-
-    Returns:
-        [s, 2] int64 pairs (context row, query row); empty where nothing is to be done.
-    """
-    counts = np.bincount(y[:cut].astype(np.int64), minlength=int(y.max()) + 1)
-    pairs = []
-    for label in np.flatnonzero(counts == 0):
-        found = np.flatnonzero(y[cut:] == label)
-        spare = [row for row in range(cut - 1, -1, -1) if counts[int(y[row])] > 1 and row not in [p[0] for p in pairs]]
-        if len(found) and spare:
-            pairs.append((spare[0], cut + int(found[0])))
-            counts[int(y[spare[0]])] -= 1
-    return np.array(pairs, np.int64).reshape(-1, 2)
-
-
-def as_episode(task: Task, *, share: float, seed: int) -> Episode:
-    """Cuts a task into context and query: rows permuted, every class in the context where it has room.
-
-    Args:
-        task: the whole table; not changed.
-        share: share of the rows that are context.
-        seed: the seed of the permutation.
-    """
-    order = np.random.default_rng(np.random.SeedSequence([seed, 3])).permutation(len(task.y))
-    cut = min(max(round(share * len(order)), 1), len(order) - 1)
-    if task.num_classes:
-        for a, b in swaps(task.y[order], cut=cut):
-            order[a], order[b] = order[b], order[a]
-    fields = {name: getattr(task, name) for name in task.__dataclass_fields__}
-    return Episode(task=Task(**{**fields, "x": task.x[order], "y": task.y[order]}), num_context=cut)
 
 
 def episodes(shard_set: ShardSet, *, count: int, seed: int, share: float = 0.5) -> list[Episode]:

@@ -7,13 +7,12 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from priors import shards
-from priors.batches import BatchPlan, as_episode, episodes, swaps
+from priors.batches import BatchPlan, episodes
 from priors.group import TaskGroup
-from priors.task import Task, TaskBatch, TaskKind
+from priors.splits import SplitConfig
+from priors.task import TaskBatch, TaskKind
 from tools.failure import ExitCode, Failure
 
 ARRAYS = [field.name for field in dataclasses.fields(TaskBatch) if field.name not in ("kind", "families")]
@@ -148,7 +147,7 @@ def test_class_ids_are_permuted_within_the_task(tmp_path: pathlib.Path) -> None:
 
 
 def test_context_length_varies_and_holds_every_class(tmp_path: pathlib.Path) -> None:
-    plan = BatchPlan(make_set(tmp_path), batch_size=4, seed=5, min_share=0.45, max_share=0.8)
+    plan = BatchPlan(make_set(tmp_path), batch_size=4, seed=5, split=SplitConfig(min_share=0.45, max_share=0.8))
     shares = []
     for index in range(60):
         batch = plan.batch(index)
@@ -168,41 +167,6 @@ def test_writing_into_a_batch_changes_neither_file_nor_later_batches(tmp_path: p
         getattr(first, name)[...] = 1
     assert same(plan.batch(3), again)
     assert shards.ShardSet.open(tmp_path).digest == shard_set.digest
-
-
-@given(labels=st.lists(st.integers(0, 4), min_size=4, max_size=30), data=st.data())
-@settings(max_examples=200, deadline=None)
-def test_swaps_bring_classes_into_the_context_without_losing_any(labels: list[int], data: st.DataObject) -> None:
-    y = np.unique(np.array(labels), return_inverse=True)[1].astype(np.float32)
-    cut = data.draw(st.integers(1, len(y) - 1))
-    moves = swaps(y, cut=cut)
-    order = np.arange(len(y))
-    for a, b in moves:
-        assert a < cut <= b
-        order[a], order[b] = order[b], order[a]
-    assert sorted(order) == list(range(len(y)))
-    before, after = set(y[:cut]), set(y[order][:cut])
-    assert before <= after
-    assert len(after) == min(cut, len(set(y)))
-
-
-def test_an_episode_keeps_every_row_and_covers_all_classes() -> None:
-    y = np.array([0] * 28 + [1, 1], np.float32)
-    x = np.arange(30, dtype=np.float32)[:, None]
-    task = Task(
-        x=x,
-        y=y,
-        column_kinds=np.zeros(1, np.int8),
-        level_counts=np.zeros(1, np.int32),
-        kind=TaskKind.CLASSIFICATION,
-        num_classes=2,
-        family="test",
-    )
-    for seed in range(20):
-        episode = as_episode(task, share=0.2, seed=seed)
-        assert episode.num_context == 6 and set(episode.task.y[:6]) == {0, 1}
-        np.testing.assert_array_equal(episode.task.y, y[episode.task.x[:, 0].astype(int)])
-        assert sorted(episode.task.x[:, 0]) == list(range(30))
 
 
 def test_episodes_of_a_set_are_distinct_and_repeatable(tmp_path: pathlib.Path) -> None:

@@ -23,7 +23,7 @@ import torch
 import tyro
 
 from priors import shards
-from priors.batches import as_episode
+from priors.splits import as_episode
 from priors.group import TaskGroup
 from priors.mixture import VERSION, PriorConfig, checked, draw_shape, sample_group
 from priors.task import Episode

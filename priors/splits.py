@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from priors.task import Episode, Task
+from tools.failure import BadInput, ExitCode
 
 
 class ClassCover(enum.StrEnum):
@@ -26,6 +27,11 @@ class SplitConfig:
     """Largest."""
     classes: ClassCover = ClassCover.CONTEXT
     """Which sides hold every class: the context, or both."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.min_share <= self.max_share < 1:
+            what = f"context shares min_share {self.min_share}, max_share {self.max_share} are impossible"
+            raise BadInput(ExitCode.BAD_FLAG, f"{what}: give 0 < min_share ≤ max_share < 1")
 
 
 def swaps(y: np.ndarray, *, cut: int, cover: ClassCover = ClassCover.CONTEXT) -> np.ndarray:

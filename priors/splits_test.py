@@ -1,11 +1,13 @@
 """Tests of priors.splits: no row is lost, and the sides hold the classes that were asked for."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from priors.splits import ClassCover, as_episode, swaps
+from priors.splits import ClassCover, SplitConfig, as_episode, swaps
 from priors.task import Task, TaskKind
+from tools.failure import BadInput
 
 
 @given(labels=st.lists(st.integers(0, 4), min_size=4, max_size=30), data=st.data())
@@ -59,3 +61,9 @@ def test_both_sides_hold_every_class_that_has_two_rows_and_room(labels: list[int
     assert len(context) == min(cut, len(sizes))
     if (sizes >= 4).all() and 2 * len(sizes) <= min(cut, len(y) - cut):
         assert context == query == set(range(len(sizes)))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.5), (0.5, 1.0), (0.6, 0.5), (-1.0, 0.5)])
+def test_impossible_shares_are_refused_by_name(low: float, high: float) -> None:
+    with pytest.raises(BadInput, match=f"min_share {low}, max_share {high}"):
+        SplitConfig(min_share=low, max_share=high)

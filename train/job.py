@@ -14,6 +14,7 @@ from priors.batches import BatchPlan
 from priors.generation import held_out_episodes
 from priors.mixture import PriorConfig
 from priors.shards import ShardSet
+from priors.splits import SplitConfig
 from tools import config as configs
 from tools import files
 from tools.failure import ExitCode, Failure
@@ -38,6 +39,7 @@ class TrainingJob:
         prior: from which the validation tasks are drawn (seeds that no shard set uses).
         num_validation_tasks: how many.
         folder: `runs/<name>/<kind>`.
+        split: how training tasks are cut into context and query.
         threads: torch threads of a worker.
     """
 
@@ -48,6 +50,7 @@ class TrainingJob:
     prior: PriorConfig
     folder: str
     num_validation_tasks: int = 128
+    split: SplitConfig = SplitConfig()
     threads: int = 1
 
     @property
@@ -83,8 +86,8 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
     """
     torch.set_num_threads(job.threads)
     shards = ShardSet.open(pathlib.Path(job.shards))
-    plan = BatchPlan(shards, batch_size=job.loop.batch_size, seed=job.seed)
-    identity = {"config": configs.digest((job.network, job.loop, job.seed)), "data": shards.digest}
+    plan = BatchPlan(shards, batch_size=job.loop.batch_size, seed=job.seed, split=job.split)
+    identity = {"config": configs.digest((job.network, job.loop, job.seed, job.split)), "data": shards.digest}
     state = fresh_state(job.network, job.loop.optimizer, seed=job.seed, device=place.device, identity=identity)
     dtype = str(compute_dtype(place.device)).removeprefix("torch.")
     state.numerics = {"dtype": dtype, "num_workers": place.world_size, "device": place.device.type}

@@ -108,6 +108,7 @@ def _job(run: RunFolder, kind: TaskKind) -> TrainingJob:
         prior=shards.prior,
         folder=str(folder),
         num_validation_tasks=run.config.data.num_validation_tasks,
+        split=run.config.data.split,
     )
 
 

@@ -11,6 +11,7 @@ from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig
 from priors import presets as priors
 from priors.generation import ShardConfig, checked_seed
+from priors.splits import SplitConfig
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 from train.cluster import ClusterConfig, check_address
@@ -28,6 +29,8 @@ class DataConfig:
     """Tasks for each model; rounded up to whole files."""
     num_validation_tasks: int = 128
     """Held-out tasks that choose the checkpoint."""
+    split: SplitConfig = SplitConfig()
+    """How training cuts them into context and query."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,14 +119,14 @@ def base() -> PretrainConfig:
     """4.7 M parameters each, 1 M tasks: one GPU. Not run to its end yet."""
     optimizer = OptimizerConfig(matrix_lr=5e-3, vector_lr=1e-3, decay_share=0.3, warmup_share=0.01)
     loop = LoopConfig(num_steps=16_384, batch_size=64, checkpoint_every=1024, optimizer=optimizer)
-    return _preset(priors.base(), networks.base, loop)
+    return _preset(priors.base_2(), networks.base, loop)
 
 
 def large() -> PretrainConfig:
     """27 M parameters each, 2 M tasks: a cluster. Not run to its end yet."""
     optimizer = OptimizerConfig(matrix_lr=2e-3, vector_lr=5e-4, decay_share=0.3, warmup_share=0.01)
     loop = LoopConfig(num_steps=32_768, batch_size=64, checkpoint_every=1024, optimizer=optimizer)
-    return _preset(priors.large(), networks.large, loop)
+    return _preset(priors.large_2(), networks.large, loop)
 
 
 _NetworkPreset = Callable[[LabelKind], NetworkConfig]

@@ -8,14 +8,15 @@ import numpy as np
 import torch
 import tyro
 
+from priors.blemishes import blemish
 from priors.causes import CauseConfig
-from priors.columns import ColumnConfig, blemish
+from priors.columns import ColumnConfig
 from priors.draft import Draft, TableRequest
 from priors.draws import Draws
 from priors.families import Family, FamilyConfigs, FamilyWeights, sample_draft, sample_finished
 from priors.group import TaskGroup
 from priors.lots import Lot, joined
-from priors.targets import TargetConfig, classify, draw_noise, regress
+from priors.targets import Labels, TargetConfig, classify, draw_noise, regress
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 
@@ -248,11 +249,8 @@ def _finished(draws: Draws, config: PriorConfig, *, family: Family, request: Tab
     return lot.noted(missing=values.isnan().float().mean((1, 2)), **lot.largest_class())
 
 
-def _labels(draws: Draws, config: PriorConfig, *, draft: Draft, noise: torch.Tensor) -> object:
-    import types
-
+def _labels(draws: Draws, config: PriorConfig, *, draft: Draft, noise: torch.Tensor) -> Labels:
+    own = draft.facts.get("own_noise")
     if config.kind is TaskKind.REGRESSION:
-        y = regress(draws, config.targets, scores=draft.scores, noise=noise)
-        return types.SimpleNamespace(y=y, num_classes=torch.zeros(len(y), dtype=torch.int64), noise_share=noise)
-    y, number = classify(draws, config.targets, scores=draft.scores, fixed=draft.classes, noise=noise)
-    return types.SimpleNamespace(y=y.float(), num_classes=number, noise_share=noise)
+        return regress(draws, config.targets, scores=draft.scores, noise=noise, own_noise=own)
+    return classify(draws, config.targets, scores=draft.scores, fixed=draft.classes, noise=noise, own_noise=own)

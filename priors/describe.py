@@ -13,13 +13,13 @@ import tyro
 from rich import box, console, table
 
 from priors.group import TaskGroup
-from priors.properties import KINDS, REALISED, SIZES, FamilySummary, SetSummary, Spread, summarise, tabulate
+from priors.properties import SetSummary, summarise, tabulate
+from priors.property_text import LEGEND, TextTable, realised_table, size_table
 from priors.shards import ShardSet
 from tools import config, files, paths, progress
 from tools.failure import run_program
 
 _LOG_COLUMNS = 140
-_TITLES = {"noise_share": "noise share", "largest_class": "largest class", "relevant": "relevant features"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,9 +48,9 @@ def _main(argv: list[str]) -> None:
     screen.print(f"[b]{found.whole.tasks:,} {found.kind} tasks[/b] in {folder}", soft_wrap=True)
     for line in _lines(found):
         screen.print(line, soft_wrap=True)
-    screen.print(_families(found))
-    screen.print(_properties(found))
-    screen.print("Cells: median (5 % – 95 % of tasks). – is unknown, or means nothing for these tasks.", style="dim")
+    screen.print(_grid("Tasks", size_table(found)))
+    screen.print(_grid("Realised properties", realised_table(found)))
+    screen.print(f"Cells: {LEGEND[0].lower()}{LEGEND[1:]}", style="dim")
 
 
 def _groups(shard_set: ShardSet) -> Iterator[TaskGroup]:
@@ -67,46 +67,12 @@ def _lines(found: SetSummary) -> Iterator[str]:
     yield f"{found.bytes:,} bytes, {found.bytes_per_task:,.0f} a task"
 
 
-def _families(found: SetSummary) -> table.Table:
-    """Families, how many of each, their sizes and columns."""
-    grid = _grid("Tasks", ["tasks", "share", "rejected", *SIZES, *KINDS.values()])
-    for part in (*found.families, found.whole):
-        rejected = "–" if part.rejected_share is None else f"{part.rejected_share:.1%}"
-        sizes = [_cell(part.spreads.get(name)) for name in SIZES]
-        kinds = [f"{share:.0%}" for share in part.columns.values()]
-        _add(grid, part, [f"{part.tasks:,}", f"{part.share:.1%}", rejected, *sizes, *kinds])
-    return grid
-
-
-def _properties(found: SetSummary) -> table.Table:
-    """Families, and how realised properties are distributed."""
-    grid = _grid("Realised properties", [_TITLES.get(name, name) for name in REALISED])
-    for part in (*found.families, found.whole):
-        _add(grid, part, [_cell(part.spreads.get(name)) for name in REALISED])
-    return grid
-
-
-def _grid(title: str, columns: list[str]) -> table.Table:
+def _grid(title: str, text: TextTable) -> table.Table:
     grid = table.Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    grid.add_column("family", no_wrap=True)
-    for name in columns:
-        grid.add_column(name, justify="right")
+    for index, name in enumerate(text.columns):
+        grid.add_column(name, justify="right" if index else "left", no_wrap=not index)
+    for row in text.rows[:-1]:
+        grid.add_row(*row)
+    grid.add_section()
+    grid.add_row(*text.rows[-1], style="bold")
     return grid
-
-
-def _add(grid: table.Table, part: FamilySummary, cells: list[str]) -> None:
-    whole = part.name == "all"
-    if whole:
-        grid.add_section()
-    grid.add_row(part.name, *cells, style="bold" if whole else None)
-
-
-def _cell(spread: Spread | None) -> str:
-    if spread is None:
-        return "–"
-    low, median, high = (_number(value) for value in (spread.low, spread.median, spread.high))
-    return f"{median} ({low} – {high})"
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value == round(value) and abs(value) >= 1 else f"{value:.3g}"

@@ -1,0 +1,47 @@
+"""Specimens: the few tasks of each family that somebody looks at."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from priors.families import Family
+from priors.group import TaskGroup
+from priors.mixture import PriorConfig, sample_group
+from priors.task import Task
+from tools.failure import BadInput, ExitCode
+
+_PLANE_ROWS = 1536
+
+
+def noted(groups: Iterable[TaskGroup], *, specimens: dict[str, list[Task]], per_family: int) -> Iterator[TaskGroup]:
+    """Passes groups on and keeps the first task of each family in each, until `per_family` are kept of it.
+
+    Args:
+        groups: of one set, in any order; one shape a group, so that specimens differ in shape.
+        specimens: family → its tasks; filled.
+        per_family: most tasks of a family.
+    """
+    for group in groups:
+        for family in dict.fromkeys(group.families):
+            kept = specimens.setdefault(family, [])
+            if len(kept) < per_family:
+                kept.append(group.task(group.families.index(family)))
+        yield group
+
+
+def draw_planes(config: PriorConfig, *, family: str, seed: int, count: int) -> list[Task]:
+    """Tasks of a family with two features, both numbers, many rows, and nothing disturbed: what the family is like.
+
+    Args:
+        config: the prior; its own columns, noise and rows do not count here.
+        family: a name in `Family`.
+        seed: of the tasks.
+        count: how many.
+
+    Raises:
+        BadInput: BAD_FLAG for an unknown family.
+    """
+    if family not in set(Family):
+        known = ", ".join(Family)
+        raise BadInput(ExitCode.BAD_FLAG, f"family {family!r} is not known: choose one of {known}")
+    quiet = dataclasses.replace(config, only=(Family(family),))
+    return sample_group(quiet, seed=seed, rows=_PLANE_ROWS, features=2, count=count).tasks()

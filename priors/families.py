@@ -8,6 +8,8 @@ from priors.draws import Draws
 from priors.exact import ExactConfig, ExactFamily, kind_of, sample_exact
 from priors.exact_draft import ExactDraft
 from priors.forest import ForestConfig, sample_forest
+from priors.graph_scm import GraphSCMConfig, sample_graph_scm
+from priors.kernel_function import KernelFunctionConfig, sample_kernel_function
 from priors.mlp_scm import MLPSCMConfig, sample_mlp_scm
 from priors.rules import RuleConfig, sample_rules
 from priors.task import TaskKind
@@ -17,8 +19,10 @@ class Family(enum.StrEnum):
     """A kind of task; each has a file of its name."""
 
     MLP_SCM = "mlp_scm"
+    GRAPH_SCM = "graph_scm"
     FOREST = "forest"
     RULES = "rules"
+    KERNEL_FUNCTION = "kernel_function"
     LINEAR_GAUSSIAN = "linear_gaussian"
     GAUSSIAN_PROCESS = "gaussian_process"
     DIRICHLET_TABLE = "dirichlet_table"
@@ -42,10 +46,14 @@ class FamilyWeights:
 
     mlp_scm: float = 0.55
     """MLP structural causal models."""
+    graph_scm: float = 0.2
+    """Structural causal models over graphs of mixed functions."""
     forest: float = 0.3
     """Trees and forests."""
     rules: float = 0.15
     """Exact rules."""
+    kernel_function: float = 0.08
+    """Functions from Gaussian processes with many kernels."""
     linear_gaussian: float = 0.01
     """Linear regression; exact posterior, regression only."""
     gaussian_process: float = 0.01
@@ -62,18 +70,24 @@ class FamilyConfigs:
 
     mlp_scm: MLPSCMConfig = MLPSCMConfig()
     """MLP structural causal models."""
+    graph_scm: GraphSCMConfig = GraphSCMConfig()
+    """Structural causal models over graphs."""
     forest: ForestConfig = ForestConfig()
     """Trees and forests."""
     rules: RuleConfig = RuleConfig()
     """Exact rules."""
+    kernel_function: KernelFunctionConfig = KernelFunctionConfig()
+    """Functions from Gaussian processes."""
     exact: ExactConfig = ExactConfig()
     """Families with a known posterior."""
 
 
 _SAMPLERS = {
     Family.MLP_SCM: sample_mlp_scm,
+    Family.GRAPH_SCM: sample_graph_scm,
     Family.FOREST: sample_forest,
     Family.RULES: sample_rules,
+    Family.KERNEL_FUNCTION: sample_kernel_function,
 }
 
 

@@ -16,6 +16,7 @@ from priors.draws import Draws
 from priors.families import Family, FamilyConfigs, FamilyWeights, sample_draft, sample_finished
 from priors.group import TaskGroup
 from priors.lots import Lot, joined
+from priors.signal_filter import SignalFilterConfig, measure_signal
 from priors.targets import Labels, TargetConfig, classify, draw_noise, regress
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
@@ -49,6 +50,8 @@ class PriorConfig:
     """How they are written down."""
     targets: TargetConfig = TargetConfig()
     """How targets are cut, scaled and disturbed."""
+    filter: SignalFilterConfig = SignalFilterConfig()
+    """Which tasks are drawn anew because their columns do not tell about their target."""
     families: Annotated[FamilyConfigs, tyro.conf.arg(name="")] = FamilyConfigs()
     """What each family draws its tasks from."""
 
@@ -205,7 +208,7 @@ def _draw_lot(
     if family.exact:
         draft = sample_finished(draws, config.families, family=family.exact, request=request)
         return Lot.of_exact(draft, device=draws.device), (request.count, 0)
-    if True:
+    if not config.filter.enabled:
         return _finished(draws, config, family=family, request=request), (request.count, 0)
     kept: list[Lot] = []
     need, drawn, rejected = request.count, 0, 0
@@ -250,7 +253,8 @@ def _finished(draws: Draws, config: PriorConfig, *, family: Family, request: Tab
 
 
 def _labels(draws: Draws, config: PriorConfig, *, draft: Draft, noise: torch.Tensor) -> Labels:
-    own = draft.facts.get("own_noise")
+    own = draft.facts.get("own_noise", torch.zeros_like(noise))
     if config.kind is TaskKind.REGRESSION:
         return regress(draws, config.targets, scores=draft.scores, noise=noise, own_noise=own)
-    return classify(draws, config.targets, scores=draft.scores, fixed=draft.classes, noise=noise, own_noise=own)
+    options = {"scores": draft.scores, "fixed": draft.classes, "noise": noise, "own_noise": own}
+    return classify(draws, config.targets, **options)

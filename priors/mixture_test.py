@@ -12,10 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
+from priors.families import Family, FamilyWeights
 from priors.generation import held_out_episodes
 from priors.group import TaskGroup
-from priors.mixture import FAMILIES, VERSION, PriorConfig, draw_shape, sample_group
+from priors.mixture import VERSION, PriorConfig, checked, draw_group, draw_shape, sample_group
+from priors.signal_filter import SignalFilterConfig
+from priors.splits import as_episode
+from priors.targets import TargetConfig
 from priors.task import ColumnKind, Episode, TaskKind
+from tools.failure import ExitCode, Failure
 
 # sha256 of the integer draws of one group. A change of the draws changes it: raise VERSION, then write both down here.
 DRAWS = {"version": 6, "sha256": "3857d19bb23506e6"}
@@ -40,10 +45,15 @@ def check_group(group: TaskGroup, *, rows: int, features: int) -> None:
         if group.kind is TaskKind.CLASSIFICATION:
             sizes = np.bincount(task.y.astype(int))
             assert (task.y == task.y.astype(int)).all()
-            assert len(sizes) == task.num_classes >= 2 and sizes.min() >= 2
+            assert 2 <= task.num_classes <= 10 and len(sizes) <= task.num_classes
+            if not Family(task.family).exact:
+                assert len(sizes) == task.num_classes and sizes.min() >= 2
         else:
             assert task.num_classes == 0 and task.y.std() > 0
-        assert task.family in FAMILIES and {"noise", "missing", "relevant"} <= set(task.parameters)
+        assert Family(task.family).makes(group.kind) and "missing" in task.parameters
+        if not Family(task.family).exact:
+            assert {"noise", "noise_share", "relevant", "signal"} <= set(task.parameters)
+            assert 0 <= task.parameters["noise_share"] <= 1 and 0 <= task.parameters["relevant"] <= features
 
 
 @given(
@@ -81,20 +91,75 @@ def test_the_version_of_the_draws_is_raised_when_they_change() -> None:
     assert {"version": VERSION, "sha256": hashlib.sha256(data).hexdigest()[:16]} == DRAWS
 
 
-def test_families_are_mixed_by_weight_and_in_no_order() -> None:
-    group = sample_group(PriorConfig(), seed=0, rows=32, features=3, count=600)
-    shares = {name: group.families.count(name) / 600 for name in FAMILIES}
-    assert shares == pytest.approx({"structural": 0.55, "forest": 0.3, "rules": 0.15}, abs=0.06)
-    changes = sum(a != b for a, b in zip(group.families, group.families[1:], strict=False))
-    assert changes > 250
+def test_families_are_mixed_by_weight_whatever_is_rejected_and_in_no_order() -> None:
+    weights = FamilyWeights(**dict.fromkeys((family.value for family in Family), 0.0) | {"mlp_scm": 2, "forest": 1})
+    config = PriorConfig(weights=weights)
+    assert config.shares() == {Family.MLP_SCM: pytest.approx(2 / 3), Family.FOREST: pytest.approx(1 / 3)}
+    draw = draw_group(config, seed=0, rows=64, features=3, count=600)
+    group = draw.group
+    assert group.families.count("mlp_scm") / 600 == pytest.approx(2 / 3, abs=0.06)
+    assert sum(a != b for a, b in zip(group.families, group.families[1:], strict=False)) > 200
     assert [task.parameters["position"] for task in group.tasks()] == list(range(600))
+    assert draw.rejected["mlp_scm"] > 10 and sum(draw.drawn.values()) >= 600 + sum(draw.rejected.values())
+    without = dataclasses.replace(config, filter=SignalFilterConfig(enabled=False))
+    free = draw_group(without, seed=0, rows=64, features=3, count=600)
+    assert free.group.families == group.families and free.rejected == {"mlp_scm": 0, "forest": 0}
+    assert "signal" not in free.group.tasks()[0].parameters
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_family_can_be_asked_for_alone(name: str) -> None:
-    weights = {f"{family}_weight": float(family == name) for family in FAMILIES}
-    group = sample_group(PriorConfig(**weights), seed=0, rows=32, features=3, count=8)
-    assert set(group.families) == {name}
+@pytest.mark.parametrize("family", list(Family))
+def test_a_family_can_be_asked_for_alone(family: Family) -> None:
+    kind = next(kind for kind in TaskKind if family.makes(kind))
+    group = sample_group(PriorConfig(kind=kind, only=(family,)), seed=0, rows=32, features=3, count=8)
+    assert set(group.families) == {family.value}
+
+
+@pytest.mark.parametrize("kind", list(TaskKind))
+def test_tasks_with_a_known_posterior_are_neither_filtered_nor_disturbed(kind: TaskKind) -> None:
+    """5.I: a posterior is exact only where nothing was done to what the family drew."""
+    exact = tuple(family for family in Family if family.exact and family.makes(kind))
+    draw = draw_group(PriorConfig(kind=kind, only=exact), seed=0, rows=64, features=4, count=300)
+    assert len(exact) == 2 and set(draw.rejected.values()) == {0} and sum(draw.drawn.values()) == 300
+    assert np.isfinite(draw.group.x).all()
+    assert all(set(task.parameters).isdisjoint({"noise_share", "signal"}) for task in draw.group.tasks())
+    if kind is TaskKind.CLASSIFICATION:
+        ids = [np.unique(task.y) for task in draw.group.tasks()]
+        assert any(len(found) < task.num_classes for found, task in zip(ids, draw.group.tasks(), strict=True))
+
+
+def test_what_the_filter_lets_pass_has_more_signal_than_what_it_rejects() -> None:
+    shape = {"seed": 0, "rows": 96, "features": 6, "count": 256}
+    config = PriorConfig()
+    without = dataclasses.replace(config, filter=SignalFilterConfig(enabled=False))
+    gains = [
+        np.array(
+            [gain(as_episode(task, share=0.5, seed=i)) for i, task in enumerate(sample_group(c, **shape).tasks()[:80])]
+        )
+        for c in (config, without)
+    ]
+    assert gains[0].mean() > gains[1].mean() and (gains[0] <= 0).mean() < (gains[1] <= 0).mean()
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (PriorConfig(targets=TargetConfig(max_classes=65)), ("--targets.max-classes 65", "--min-rows 64")),
+        (PriorConfig(targets=TargetConfig(max_classes=1)), ("--targets.max-classes 1",)),
+        (PriorConfig(min_features=0), ("--min-features 0",)),
+        (PriorConfig(max_features=1), ("--max-features 1", "--min-features 2")),
+        (PriorConfig(min_rows=8), ("--min-rows 8", "16")),
+        (PriorConfig(min_rows=90, max_rows=95), ("--max-rows 95", "--min-rows 90")),
+        (PriorConfig(row_step=0), ("--row-step 0",)),
+        (PriorConfig(weights=FamilyWeights(rules=-0.5)), ("--weights.rules -0.5",)),
+        (PriorConfig(only=(Family.HETEROSCEDASTIC,)), ("--only heteroscedastic", "classification")),
+        (PriorConfig(weights=FamilyWeights(**{family.value: 0.0 for family in Family})), ("--weights", "above 0")),
+    ],
+)
+def test_impossible_priors_are_refused_by_flag_and_value(config: PriorConfig, words: tuple[str, ...]) -> None:
+    with pytest.raises(Failure) as caught:
+        checked(config)
+    assert caught.value.code == ExitCode.BAD_FLAG
+    assert all(word in caught.value.message for word in words), caught.value.message
 
 
 def test_shapes_are_multiples_of_the_step_and_small_tables_are_common() -> None:
@@ -103,7 +168,7 @@ def test_shapes_are_multiples_of_the_step_and_small_tables_are_common() -> None:
     assert {shape.rows for shape in shapes} == set(range(64, 250, 32))
     features = np.array([shape.features for shape in shapes])
     assert set(features) == set(range(2, 25))
-    assert 7 <= np.median(features) <= 9
+    assert 6 <= np.median(features) <= 8  # √(2 · 25) − ½
 
 
 def test_every_mechanism_of_the_configuration_turns_up() -> None:
@@ -112,7 +177,7 @@ def test_every_mechanism_of_the_configuration_turns_up() -> None:
         for seed in range(6)
         for task in sample_group(PriorConfig(), seed=seed, rows=64, features=8, count=64).tasks()
     ]
-    assert {task.parameters["mode"] for task in tasks if task.family == "structural"} == {0, 1, 2}
+    assert {task.parameters["mode"] for task in tasks if task.family == "mlp_scm"} == {0, 1, 2}
     assert {task.parameters["rule"] for task in tasks if task.family == "rules"} == {0, 1, 2, 3, 4}
     assert 8 <= max(task.num_classes for task in tasks) <= 10
     assert max(task.parameters["missing"] for task in tasks) > 0.1
@@ -132,11 +197,13 @@ def gain(episode: Episode) -> float:
     return right / max((constant != task.y[cut:]).mean(), 1e-9)
 
 
-@pytest.mark.parametrize("kind", list(TaskKind))
-@pytest.mark.parametrize("name", FAMILIES)
-def test_most_tasks_can_be_learned_and_some_hardly(name: str, kind: TaskKind) -> None:
-    weights = {f"{family}_weight": float(family == name) for family in FAMILIES}
-    config = PriorConfig(kind=kind, min_rows=256, max_rows=256, min_features=3, max_features=16, **weights)
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [(family, kind) for family in Family for kind in TaskKind if family.makes(kind) and not family.exact],
+)
+def test_most_tasks_can_be_learned_and_some_hardly(family: Family, kind: TaskKind) -> None:
+    shape = {"min_rows": 256, "max_rows": 256, "min_features": 3, "max_features": 16}
+    config = PriorConfig(kind=kind, only=(family,), **shape)
     gains = [gain(episode) for episode in held_out_episodes(config, seed=0, count=40)]
     assert np.median(gains) > 0.15 and np.mean(np.array(gains) > 0.05) > 0.6
     assert np.min(gains) < 0.1 and np.max(gains) > 0.5

@@ -1,23 +1,77 @@
 """Writes the shards of a preset, or goes on where it was stopped.
 
 Command: `bazel run //priors:generate -- PRESET --out DIR --num-tasks N --seed S --workers W [--kind regression]`
+Command: `bazel run //priors:generate -- --like MANIFEST.json --out DIR`: makes a set again from its manifest alone
 """
 
-from priors.generation import check_request, ensure_shards, shard_folder
-from priors.presets import PRESETS, GenerateConfig
-from tools import config as configs
-from tools import paths, progress
-from tools.failure import run_program
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Callable
+from typing import Annotated, Any
 
+import tyro
+
+from priors.generation import Order, Runner, check_request, make_range, make_set, run_here, shard_folder
+from priors.presets import PRESETS, GenerateConfig
+from priors.recipe import Recipe, read_manifest_of, recipe_of
+from tools import config as configs
+from tools import paths, progress, ray_session, stores
+from tools.failure import BadInput, ExitCode, run_program
+
+_PROGRAM = "bazel run //priors:generate --"
 _EPILOGUE = """
 flags that most people need:
-  --kind regression   numbers to predict instead of classes
-  --num-tasks N       tasks wanted; rounded up to whole files
-  --workers W         processes, one core each (1)
-  --seed S            other seeds make other tasks of the same prior (0)
-  --out DIR           folder of the set (shards/SOURCE-TASKS under runs/)
+  --kind regression       numbers to predict instead of classes
+  --num-tasks N           tasks wanted; rounded up to whole files
+  --workers W             processes, one core each (1)
+  --seed S                other seeds make other tasks of the same prior (0)
+  --out DIR               folder or URI of the set (shards/SOURCE-TASKS under runs/)
+  --anew                  first remove the shards that lie there
+  --cluster.address auto  the Ray cluster that this machine belongs to; by default this machine, without Ray
+  --first-part A          only files from A on: a range of a set that several clusters make
+  --like MANIFEST.json    without a preset: make that set again, and compare every file
 The same command goes on where it was stopped.
 """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RangeConfig:
+    """Which files are made, and by whom."""
+
+    first_part: int | None = None
+    """Make a range only: files from this one on, --num-tasks of them, without a manifest. Without it, the whole set."""
+    anew: bool = False
+    """First remove the shards that lie in --out, whatever config they are of; no other files."""
+    cluster: ray_session.ClusterConfig = ray_session.ClusterConfig()
+    """Where Ray runs; without an address this machine generates alone."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PresetRun:
+    """A preset, and how it is run."""
+
+    preset: Annotated[GenerateConfig, tyro.conf.arg(name="")] = GenerateConfig()
+    """What is made, and where."""
+    range: Annotated[RangeConfig, tyro.conf.arg(name="")] = RangeConfig()
+    """Which files, and by whom."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RepeatedRun:
+    """Makes a set again from its manifest alone, and compares the sha256 of every file with it."""
+
+    like: str
+    """MANIFEST.json of the set, or its folder; a path or a URI."""
+    num_tasks: int | None = None
+    """Tasks from the first file on; by default all."""
+    workers: int = 1
+    """Processes that generate; each uses one core."""
+    out: str | None = None
+    """Folder or URI of the new set; by default shards/SOURCE-TASKS under runs/."""
+    range: Annotated[RangeConfig, tyro.conf.arg(name="")] = RangeConfig()
+    """Which files, and by whom."""
 
 
 def main() -> None:
@@ -26,14 +80,99 @@ def main() -> None:
 
 
 def _main(argv: list[str]) -> None:
-    config: GenerateConfig
-    program = "bazel run //priors:generate --"
-    _, config = configs.parse_preset(PRESETS, argv, program=program, default="tiny", epilogue=_EPILOGUE)
-    size = {"seed": config.seed, "num_tasks": config.num_tasks}
-    check_request(config.shards, workers=config.workers, **size)
-    root = paths.default_root()
-    out = paths.user_path(config.out) if config.out else shard_folder(root, config.shards, **size)
-    with progress.meter("tasks", total=config.shards.rounded(config.num_tasks), unit="tasks") as report:
-        shard_set = ensure_shards(config.shards, out=out, workers=config.workers, report=report, **size)
-    megabytes = shard_set.num_bytes / 1e6
-    print(f"{shard_set.num_tasks} {shard_set.kind} tasks, {megabytes:.1f} MB, digest {shard_set.digest[:16]}: {out}")
+    repeated = any(word.split("=")[0] == "--like" for word in argv)
+    order, config, workers = _repetition(argv) if repeated else _preset(argv)
+    size = order.recipe.config.tasks_per_part
+    with _runner(config.cluster, workers=workers) as run:
+        with progress.meter("tasks", total=order.recipe.num_parts * size, unit="tasks") as report:
+            order = dataclasses.replace(order, run=run, report=report)
+            text = _made_set(order) if config.first_part is None else _made_range(order)
+    print(text + (": equal to the set of --like" if repeated else ""))
+
+
+def _preset(argv: list[str]) -> tuple[Order, RangeConfig, int]:
+    """What a preset's command line orders."""
+    presets = {name: _with_range(make) for name, make in PRESETS.items()}
+    _, found = configs.parse_preset(presets, argv, program=_PROGRAM, default="tiny", epilogue=_EPILOGUE)
+    preset, config = found.preset, _checked(found.range, workers=found.preset.workers)
+    size = {"seed": preset.seed, "num_tasks": preset.num_tasks}
+    check_request(preset.shards, workers=preset.workers, **size)
+    out = preset.out or str(shard_folder(paths.default_root(), preset.shards, **size))
+    recipe = Recipe(
+        config=preset.shards,
+        seed=preset.seed,
+        num_parts=preset.shards.num_parts(preset.num_tasks),
+        first_part=config.first_part or 0,
+    )
+    order = Order(recipe=recipe, out=stores.user_location(out), run=_nobody, anew=config.anew)
+    return order, config, preset.workers
+
+
+def _with_range(make: Callable[[], GenerateConfig]) -> Callable[[], PresetRun]:
+    @functools.wraps(make)
+    def with_range() -> PresetRun:
+        return PresetRun(preset=make())
+
+    return with_range
+
+
+def _repetition(argv: list[str]) -> tuple[Order, RangeConfig, int]:
+    """What a command line with --like orders."""
+    found = configs.parse_flags(RepeatedRun, argv, program=_PROGRAM)
+    config = _checked(found.range, workers=found.workers)
+    location = stores.user_location(found.like)
+    manifest = read_manifest_of(location)
+    whole = recipe_of(manifest, where=f"--like {found.like}")
+    first = config.first_part or 0
+    size, rest = whole.config.tasks_per_part, whole.num_parts - first
+    num_tasks = found.num_tasks if found.num_tasks is not None else max(rest, 1) * size
+    check_request(whole.config, num_tasks=num_tasks, seed=whole.seed, workers=found.workers)
+    parts = whole.config.num_parts(num_tasks)
+    if parts > rest:
+        what = f"--first-part {first} with {num_tasks} tasks reaches beyond the {whole.num_parts} files of --like"
+        raise BadInput(ExitCode.BAD_FLAG, f"{what} {found.like}: ask for fewer")
+    recipe = dataclasses.replace(whole, first_part=first, num_parts=parts)
+    folder = shard_folder(paths.default_root(), whole.config, seed=whole.seed, num_tasks=whole.num_parts * size)
+    out = stores.user_location(found.out or str(folder))
+    like = {entry["index"]: entry for entry in manifest["parts"]}
+    return Order(recipe=recipe, out=out, run=_nobody, like=like, anew=config.anew), config, found.workers
+
+
+def _checked(config: RangeConfig, *, workers: int) -> RangeConfig:
+    if config.first_part is not None and config.first_part < 0:
+        raise BadInput(ExitCode.BAD_FLAG, f"--first-part {config.first_part} is too small: give 0 or more")
+    if config.cluster.address is not None:
+        ray_session.check_address(config.cluster.address)
+        if workers != 1:
+            mend = "with --cluster.address give --cluster.num-workers"
+            raise BadInput(ExitCode.BAD_FLAG, f"--workers {workers} is of this machine alone: {mend}")
+    return config
+
+
+def _nobody(*ordered: Any) -> Any:
+    """Stands for the runner until the flags are read."""
+    raise NotImplementedError
+
+
+def _runner(cluster: ray_session.ClusterConfig, *, workers: int) -> contextlib.AbstractContextManager[Runner]:
+    """This machine's processes, or a Ray cluster: only then is ray imported."""
+    if cluster.address is None:
+        return contextlib.nullcontext(functools.partial(run_here, workers=workers))
+    os.environ.update({name: os.environ.get(name, value) for name, value in ray_session.RAY_SETTINGS.items()})
+    from priors.workers import connected
+
+    return connected(cluster)
+
+
+def _made_set(order: Order) -> str:
+    shard_set = make_set(order)
+    size = f"{shard_set.num_tasks} {shard_set.kind} tasks, {shard_set.num_bytes / 1e6:.1f} MB"
+    return f"{size}, digest {shard_set.digest[:16]}: {stores.open_store(shard_set.folder)}"
+
+
+def _made_range(order: Order) -> str:
+    num_bytes, indices = make_range(order), order.recipe.indices
+    tasks = order.recipe.num_parts * order.recipe.config.tasks_per_part
+    made = f"files {indices[0]} to {indices[-1]} of a set, {tasks} tasks, {num_bytes / 1e6:.1f} MB"
+    mend = "where all files lie together, the same command without --first-part and with all tasks completes the set"
+    return f"{made}: {stores.open_store(str(order.out))}\n{mend}"

@@ -1,12 +1,13 @@
-"""Generation: from a prior to a finished shard set, on several processes, resumable at any moment.
+"""Generation: from a recipe to a finished shard set, on several processes, resumable at any moment.
 
 The bytes of a part depend on (config, seed, index) only, so parts may be made in any order, by any number of
-processes, and again after a kill.
+processes, on any machine with the same CPU features, and again after a kill.
 """
 
+import collections
 import concurrent.futures
-import contextlib
 import dataclasses
+import functools
 import json
 import math
 import multiprocessing
@@ -14,51 +15,55 @@ import os
 import pathlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import connection
-from typing import Annotated, Any
+from typing import Any
 
-import numpy as np
-import torch
-import tyro
-
+from priors import recipe as recipes
 from priors import shards
+from priors.draws import one_thread
+from priors.mixture import PriorConfig, checked, draw_shape, sample_group
+from priors.recipe import Recipe, ShardConfig, group_seed, sample_part
+from priors.shards import Entry, Location
 from priors.splits import as_episode
-from priors.group import TaskGroup
-from priors.mixture import VERSION, PriorConfig, checked, draw_shape, sample_group
 from priors.task import Episode
-from tools import files, paths
-from tools.config import to_json
-from tools.failure import ExitCode, Failure
+from tools.failure import BadInput, ExitCode, Failure
+from tools.files import MANIFEST
+from tools.stores import Store
 
-_TRAINING, _HELD_OUT = 0, 1
+__all__ = ["Recipe", "ShardConfig", "group_seed", "one_thread", "sample_part"]
+
+Runner = Callable[[Recipe, Store, Sequence[int]], Iterator[Entry]]
+"""Makes and commits the parts of a recipe that are named; yields their entries as they are finished, in any order."""
+
+_HELD_OUT = 1
 _EPISODES_PER_GROUP = 8
 _MAX_SEED = 2**63 - 1
 
 
+def _silent(done: int) -> None:
+    """Reports to nobody."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ShardConfig:
-    """Everything but the seed that the bytes of a shard set depend on."""
+class Order:
+    """What is to be made, where, and by whom.
 
-    prior: Annotated[PriorConfig, tyro.conf.arg(name="")] = PriorConfig()
-    """What tasks are drawn from."""
-    group_size: int = 64
-    """Tasks that share rows and features; a multiple of every batch size that the set is to serve."""
-    groups_per_part: int = 8
-    """Groups in one Arrow file."""
+    Args:
+        recipe: the parts.
+        out: path, URI or store.
+        run: who makes them.
+        report: called with the number of tasks that are finished.
+        like: entries that the parts must come out as, by index.
+        anew: first remove the files of whatever shard set lies there.
+    """
 
-    @property
-    def tasks_per_part(self) -> int:
-        """Tasks in one Arrow file; sets are rounded up to whole files."""
-        return self.group_size * self.groups_per_part
-
-    def rounded(self, num_tasks: int) -> int:
-        """Tasks that a set of `num_tasks` really holds: whole files."""
-        return math.ceil(num_tasks / self.tasks_per_part) * self.tasks_per_part
-
-    def source(self, *, seed: int) -> shards.ShardSource:
-        """The identity of the sets that this config makes with `seed`."""
-        return shards.ShardSource(config={**to_json(self), "version": VERSION}, seed=seed, kind=self.prior.kind)
+    recipe: Recipe
+    out: Location
+    run: Runner
+    report: Callable[[int], Any] = _silent
+    like: Mapping[int, Entry] = dataclasses.field(default_factory=dict)
+    anew: bool = False
 
 
 def shard_folder(root: pathlib.Path, config: ShardConfig, *, seed: int, num_tasks: int) -> pathlib.Path:
@@ -75,23 +80,6 @@ def checked_seed(seed: int) -> int:
     if not 0 <= seed <= _MAX_SEED:
         raise Failure(ExitCode.BAD_FLAG, f"--seed {seed} is outside 0…2^63−1: give a whole number of that range")
     return seed
-
-
-def group_seed(seed: int, *, index: int, stream: int = _TRAINING) -> int:
-    """The seed of one group; streams (training, held out) never meet."""
-    return int(np.random.SeedSequence([seed, stream, index]).generate_state(1, np.uint64)[0] >> 1)
-
-
-def sample_part(config: ShardConfig, *, seed: int, index: int) -> list[TaskGroup]:
-    """The groups of part `index`: a pure function of its arguments."""
-    groups = []
-    with one_thread():
-        for number in range(index * config.groups_per_part, (index + 1) * config.groups_per_part):
-            own = group_seed(seed, index=number)
-            shape = draw_shape(config.prior, seed=own)
-            size = {"rows": shape.rows, "features": shape.features, "count": config.group_size}
-            groups.append(sample_group(config.prior, seed=own, **size))
-    return groups
 
 
 def held_out_episodes(config: PriorConfig, *, seed: int, count: int, share: float = 0.5) -> list[Episode]:
@@ -115,21 +103,29 @@ def held_out_episodes(config: PriorConfig, *, seed: int, count: int, share: floa
     return out[:count]
 
 
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """One torch thread inside: sums do not depend on the number of cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def make_part(recipe: Recipe, store: Store, *, index: int) -> Entry:
+    """Draws and commits one part: the same bytes whoever does it, and however often."""
+    draws = recipes.draw_part(recipe.config, seed=recipe.seed, index=index)
+    drawn: collections.Counter[str] = collections.Counter()
+    rejected: collections.Counter[str] = collections.Counter()
+    for draw in draws:
+        drawn.update(draw.drawn)
+        rejected.update(draw.rejected)
+    return shards.write_part(
+        store,
+        [draw.group for draw in draws],
+        source=recipe.source,
+        index=index,
+        drawn=drawn,
+        rejected=rejected,
+        machine=recipes.machine(),
+    )
 
 
 def ensure_shards(
     config: ShardConfig,
     *,
-    out: pathlib.Path,
+    out: Location,
     num_tasks: int,
     seed: int,
     workers: int = 1,
@@ -139,7 +135,7 @@ def ensure_shards(
 
     Args:
         config: prior, group size and file size.
-        out: the folder of the set; created.
+        out: the folder or URI of the set; created.
         num_tasks: tasks wanted; rounded up to whole files of `config.tasks_per_part`.
         seed: the seed of the set.
         workers: processes.
@@ -149,28 +145,77 @@ def ensure_shards(
         The verified set.
 
     Raises:
-        Failure: what `check_request` raises; NOT_WRITABLE; DISK_FULL; RUN_BUSY while another process generates here;
-            CONFIG_MISMATCH where `out` holds another config or seed, or more tasks; FORMAT_VERSION.
+        Failure: what `check_request` and `make_set` raise.
     """
     check_request(config, num_tasks=num_tasks, seed=seed, workers=workers)
-    paths.writable_folder(out, flag="--out")
-    report = report or (lambda done: None)
-    source, parts = config.source(seed=seed), config.rounded(num_tasks) // config.tasks_per_part
-    with files.FolderLock(out):
-        _check_owner(out, source=source, parts=parts)
-        for left in out.glob(".*.tmp"):  # of killed processes: only the holder of the lock writes here
-            left.unlink(missing_ok=True)
-        entries = {index: entry for index in range(parts) if (entry := shards.read_entry(out, index))}
-        report(len(entries) * config.tasks_per_part)
-        absent = [index for index in range(parts) if index not in entries]
-        if absent:
-            (out / files.MANIFEST).unlink(missing_ok=True)
-        for index, entry in _generate(config, out=out, seed=seed, indices=absent, workers=workers):
-            entries[index] = entry
-            report(len(entries) * config.tasks_per_part)
-        if absent or not (out / files.MANIFEST).exists():
-            shards.write_set(out, [entries[index] for index in range(parts)], source=source)
-    return shards.ShardSet.open(out)
+    recipe = Recipe(config=config, seed=seed, num_parts=config.num_parts(num_tasks))
+    run = functools.partial(run_here, workers=workers)
+    return make_set(Order(recipe=recipe, out=out, run=run, report=report or _silent))
+
+
+def make_set(order: Order) -> shards.ShardSet:
+    """Makes the parts that are absent, and the manifest; opens the set.
+
+    Raises:
+        Failure: NOT_WRITABLE; DISK_FULL; RUN_BUSY while another process generates there; CONFIG_MISMATCH where another
+            config or seed, or more tasks lie there, or where parts differ from `order.like`; FORMAT_VERSION.
+    """
+    recipe, store = order.recipe, shards.as_store(order.out)
+    store.check_writable("--out")
+    with store.held():
+        entries = _make_absent(order, store, whole=True)
+        _commit(store, shards.encode_manifest([entries[i] for i in recipe.indices], source=recipe.source))
+    return shards.ShardSet.open(store, verified=recipe.indices)
+
+
+def make_range(order: Order) -> int:
+    """Makes a range of a set, without a manifest; `make_set` of the whole completes it. Returns the bytes of data.
+
+    Raises:
+        Failure: as `make_set`, but parts outside the range are others' and stay.
+    """
+    store = shards.as_store(order.out)
+    store.check_writable("--out")
+    with store.held():
+        entries = _make_absent(order, store, whole=False)
+    return sum(entry["bytes"] for entry in entries.values())
+
+
+def _make_absent(order: Order, store: Store, *, whole: bool) -> dict[int, Entry]:
+    """The entries of all parts of the recipe, after making those that are absent or damaged."""
+    recipe = order.recipe
+    store.remove_leftovers()
+    if order.anew:
+        for name in shards.our_files(store):
+            store.remove(name)
+    claimed = shards.claimed_entries(store)
+    _check_owner(store, claimed, recipe=recipe)
+    if whole:
+        _check_size(store, claimed, recipe=recipe)
+    entries: dict[int, Entry] = {}
+
+    def accept(entry: Entry) -> None:
+        index = entry["index"]
+        if index in order.like:
+            recipes.check_same(entry, order.like[index], where=f"part {store.where(shards.part_files(index)[0])}")
+        entries[index] = entry
+        order.report(len(entries) * recipe.config.tasks_per_part)
+
+    for index in recipe.indices:
+        if index in claimed and shards.is_whole(store, claimed[index]):
+            accept(claimed[index])
+    absent = [index for index in recipe.indices if index not in entries]
+    if absent:
+        store.remove(MANIFEST)
+    for entry in order.run(recipe, store, absent):
+        accept(entry)
+    return entries
+
+
+def _commit(store: Store, manifest: bytes) -> None:
+    """Writes the manifest unless it lies there already, whole."""
+    if store.size(MANIFEST) != len(manifest) or store.read(MANIFEST) != manifest:
+        store.write(MANIFEST, manifest)
 
 
 def check_request(config: ShardConfig, *, num_tasks: int, seed: int, workers: int) -> None:
@@ -192,41 +237,56 @@ def check_request(config: ShardConfig, *, num_tasks: int, seed: int, workers: in
     checked(config.prior)
 
 
-def _check_owner(out: pathlib.Path, *, source: shards.ShardSource, parts: int) -> None:
-    """Refuses a folder whose parts belong to another config or seed, or that holds more parts than asked for."""
-    found = sorted(out.glob("part-*.json"))
-    for path in found:
+def _check_owner(store: Store, claimed: Mapping[int, Entry], *, recipe: Recipe) -> None:
+    """Refuses a store whose parts belong to another config, seed or version, or that holds more of a whole set."""
+    mend = "give another --out, or start anew with --anew, which removes these shards"
+    wanted = recipe.source.digest()
+    for name, found in _signs(store, claimed):
+        if found["format_version"] != shards.FORMAT_VERSION:
+            versions = f"format version {found['format_version']}, not {shards.FORMAT_VERSION}"
+            raise BadInput(ExitCode.FORMAT_VERSION, f"--out {store} holds shards of {versions} ({name}): {mend}")
+        if found["source"] != wanted:
+            theirs = f"shards of another config or seed (source {found['source'][:16]}, not {wanted[:16]}, {name})"
+            raise BadInput(ExitCode.CONFIG_MISMATCH, f"--out {store} holds {theirs}: {mend}")
+
+
+def _check_size(store: Store, claimed: Mapping[int, Entry], *, recipe: Recipe) -> None:
+    """Refuses to make a whole set smaller than what lies there."""
+    size, there = recipe.config.tasks_per_part, max(claimed, default=-1) + 1
+    if there > recipe.num_parts:
+        both = f"--num-tasks asks for {recipe.num_parts * size} tasks, fewer than the {there * size} of --out {store}"
+        raise BadInput(ExitCode.CONFIG_MISMATCH, f"{both}: ask for as many, or start anew with --anew")
+
+
+def _signs(store: Store, claimed: Mapping[int, Entry]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What says whose shards lie in a store: the manifest, if it is legible, and every entry."""
+    if store.size(MANIFEST) is not None:
         try:
-            entry = json.loads(path.read_bytes())
-            owner, index = entry["source"], entry["index"]
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        if entry.get("format_version") != shards.FORMAT_VERSION:
-            continue
-        if owner != source.digest():
-            mend = "give another folder, or the config and seed that it was made with"
-            theirs = f"shards of source {owner[:16]}, not of {source.digest()[:16]}"
-            raise Failure(ExitCode.CONFIG_MISMATCH, f"--out {out} holds {theirs} ({path.name}): {mend}")
-        if index >= parts:
-            mend = "ask for as many, or give another folder"
-            raise Failure(ExitCode.CONFIG_MISMATCH, f"--out {out} holds more than {parts} files ({path.name}): {mend}")
+            manifest = json.loads(store.read(MANIFEST))
+            yield MANIFEST, {name: manifest[name] for name in ("format_version", "source")}
+        except (ValueError, KeyError, TypeError):
+            pass
+    for index, entry in claimed.items():
+        yield shards.part_files(index)[1], entry
 
 
-def _generate(
-    config: ShardConfig, *, out: pathlib.Path, seed: int, indices: list[int], workers: int
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Makes and commits parts, here or on spawned processes of one torch thread each; yields them as they finish."""
+def run_here(recipe: Recipe, store: Store, indices: Sequence[int], *, workers: int) -> Iterator[Entry]:
+    """Makes parts in this process, or on spawned processes of one torch thread each.
+
+    Raises:
+        Failure: WORKER_FAILED when one of them is killed; the parts that it had finished stay.
+    """
     if workers == 1 or len(indices) < 2:
         for index in indices:
-            yield index, _make_part(config, out=out, seed=seed, index=index)
+            yield make_part(recipe, store, index=index)
         return
     context = multiprocessing.get_context("spawn")
     number = min(workers, len(indices))
     with concurrent.futures.ProcessPoolExecutor(number, mp_context=context, initializer=_follow_parent) as pool:
-        waiting = {pool.submit(_make_part, config, out=out, seed=seed, index=index): index for index in indices}
+        waiting = [pool.submit(_make_part_at, recipe, store.location, index) for index in indices]
         try:
             for future in concurrent.futures.as_completed(waiting):
-                yield waiting[future], future.result()
+                yield future.result()
         except concurrent.futures.process.BrokenProcessPool as error:
             mend = "run the same command again to go on"
             raise Failure(ExitCode.WORKER_FAILED, f"a generating process was killed: {mend}") from error
@@ -234,9 +294,8 @@ def _generate(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _make_part(config: ShardConfig, *, out: pathlib.Path, seed: int, index: int) -> dict[str, Any]:
-    groups = sample_part(config, seed=seed, index=index)
-    return shards.write_part(out, groups, source=config.source(seed=seed), index=index)
+def _make_part_at(recipe: Recipe, location: str, index: int) -> Entry:
+    return make_part(recipe, shards.as_store(location), index=index)
 
 
 def _follow_parent() -> None:

@@ -1,14 +1,18 @@
 """Tests of priors.generation: kills, full disks, locks and foreign folders."""
 
+import contextlib
 import dataclasses
+import functools
+import multiprocessing
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -16,15 +20,16 @@ import torch
 
 from priors import shards
 from priors.generation import (
-    ShardConfig,
+    Order,
     checked_seed,
     ensure_shards,
-    group_seed,
     held_out_episodes,
-    sample_part,
+    make_set,
+    run_here,
     shard_folder,
 )
 from priors.mixture import PriorConfig
+from priors.recipe import Recipe, ShardConfig, group_seed
 from priors.task import TaskKind
 from tools import files
 from tools.failure import ExitCode, Failure
@@ -32,9 +37,12 @@ from tools.failure import ExitCode, Failure
 PRIOR = PriorConfig(min_rows=32, max_rows=64, max_features=4)
 CONFIG = ShardConfig(prior=PRIOR, group_size=4, groups_per_part=2)
 TASKS = 24  # three parts
+HERE = functools.partial(run_here, workers=1)
 
 
-def make(out: pathlib.Path, *, config: ShardConfig = CONFIG, tasks: int = TASKS, workers: int = 1) -> shards.ShardSet:
+def make(
+    out: shards.Location, *, config: ShardConfig = CONFIG, tasks: int = TASKS, workers: int = 1
+) -> shards.ShardSet:
     """The set that every test here compares with."""
     return ensure_shards(config, out=out, num_tasks=tasks, seed=1, workers=workers)
 
@@ -99,6 +107,39 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
     assert hashes(tmp_path) == whole
 
 
+def test_bytes_do_not_depend_on_the_kind_of_store(tmp_path: pathlib.Path, whole: dict[str, str]) -> None:
+    """D2: a path and a URI; damage of any size is mended on the way."""
+    shard_set = make(f"file://{tmp_path}/set")
+    assert hashes(tmp_path / "set") == whole and shard_set.num_tasks == TASKS
+    (tmp_path / "set" / "part-00000.arrow").write_bytes(b"half")
+    (tmp_path / "set" / "part-00001.json").write_bytes(b"{")
+    (tmp_path / "set" / "part-00002.arrow").unlink()
+    (tmp_path / "set" / "MANIFEST.json").write_bytes(b"{")
+    make(f"file://{tmp_path}/set")
+    assert hashes(tmp_path / "set") == whole
+
+
+def test_a_killed_process_of_the_pool_is_reported_and_its_part_made_later(
+    tmp_path: pathlib.Path, whole: dict[str, str]
+) -> None:
+    """D1: kill −9 of one of two generating processes."""
+
+    def kill(done: int) -> None:
+        os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+
+    order = Order(
+        recipe=Recipe(config=CONFIG, seed=1, num_parts=10),
+        out=tmp_path,
+        run=functools.partial(run_here, workers=2),
+        report=kill,
+    )
+    failure = refusal(lambda: make_set(order))
+    assert failure.code == ExitCode.WORKER_FAILED and "run the same command again" in failure.message
+    assert not (tmp_path / "MANIFEST.json").exists() and not (tmp_path / "lock").exists()
+    make(tmp_path, tasks=80)
+    assert {name: hashes(tmp_path)[name] for name in whole if name != "MANIFEST.json"}.items() <= whole.items()
+
+
 def test_other_seeds_and_configs_make_other_bytes(tmp_path: pathlib.Path, whole: dict[str, str]) -> None:
     ensure_shards(CONFIG, out=tmp_path / "seed", num_tasks=8, seed=2)
     kind = dataclasses.replace(CONFIG, prior=dataclasses.replace(PRIOR, kind=TaskKind.REGRESSION))
@@ -138,7 +179,7 @@ def test_a_kill_at_any_write_leaves_a_folder_that_resumes_to_equal_bytes(
         status = in_child(work)
         if os.WIFSIGNALED(status):
             killed += 1
-            assert not (out / "MANIFEST.json").exists() or shards.ShardSet.open(out)
+            assert not (out / "MANIFEST.json").exists() or shards.ShardSet.open(out).num_tasks == TASKS
             make(out)
         assert hashes_without_traces(out) == whole
         if not os.WIFSIGNALED(status):
@@ -151,25 +192,30 @@ def hashes_without_traces(folder: pathlib.Path) -> dict[str, str]:
     return {name: value for name, value in hashes(folder).items() if not name.startswith((".lock", ".writable"))}
 
 
+@pytest.mark.parametrize("uri", [False, True])
 def test_a_kill_at_any_time_leaves_a_folder_that_resumes_to_equal_bytes(
-    tmp_path: pathlib.Path, whole: dict[str, str]
+    tmp_path: pathlib.Path, whole: dict[str, str], uri: bool
 ) -> None:
     """D1: SIGKILL at 20 random times."""
-    start = time.monotonic()
-    assert in_child(lambda: make(tmp_path / "timed")) == 0
-    duration = time.monotonic() - start
-    generator = random.Random(0)
-    for trial in range(20):
-        out = tmp_path / str(trial)
 
-        def work(out: pathlib.Path = out, delay: float = generator.uniform(0.0, duration)) -> None:
+    def place(name: str) -> str:
+        return f"file://{tmp_path}/{name}" if uri else str(tmp_path / name)
+
+    start = time.monotonic()
+    assert in_child(lambda: make(place("timed"))) == 0
+    duration = time.monotonic() - start
+    generator, killed = random.Random(0), 0
+    for trial in range(20):
+
+        def work(out: str = place(str(trial)), delay: float = generator.uniform(0.0, duration)) -> None:
             signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
             signal.setitimer(signal.ITIMER_REAL, max(delay, 1e-3))
             make(out)
 
-        in_child(work)
-        make(out)
-        assert hashes_without_traces(out) == whole
+        killed += os.WIFSIGNALED(in_child(work))
+        make(place(str(trial)))
+        assert hashes_without_traces(tmp_path / str(trial)) == whole
+    assert killed >= 10
 
 
 def test_verified_parts_are_kept_and_damaged_ones_made_anew(tmp_path: pathlib.Path, whole: dict[str, str]) -> None:
@@ -199,16 +245,30 @@ def test_a_set_can_grow(tmp_path: pathlib.Path, whole: dict[str, str]) -> None:
     assert hashes(tmp_path) == whole
 
 
-def test_a_full_disk_has_its_own_exit_code_and_leaves_nothing_half_written(tmp_path: pathlib.Path) -> None:
-    """D5: disk full."""
+@contextlib.contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Makes writes beyond `size` bytes fail, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
-    def work() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-        make(tmp_path)
 
-    assert os.waitstatus_to_exitcode(in_child(work)) == ExitCode.DISK_FULL
+def test_a_full_disk_has_its_own_exit_code_and_leaves_nothing_half_written(
+    tmp_path: pathlib.Path, whole: dict[str, str]
+) -> None:
+    """D5: disk full: own code, bytes free and needed, nothing half-committed; with room the same command goes on."""
+    with file_size_limit(2000):
+        failure = refusal(lambda: make(tmp_path))
+    assert failure.code == ExitCode.DISK_FULL
+    assert re.search(r"part-00000\.arrow needs \d+ bytes and \d+ are free", failure.message)
     assert list(tmp_path.iterdir()) == []
+    make(tmp_path)
+    assert hashes(tmp_path) == whole
 
 
 def test_a_second_process_is_refused_at_once(tmp_path: pathlib.Path) -> None:
@@ -230,14 +290,50 @@ def test_folders_of_others_are_refused(tmp_path: pathlib.Path, whole: dict[str, 
     ):
         failure = refusal(call)
         assert failure.code == ExitCode.CONFIG_MISMATCH and str(tmp_path) in failure.message
+        assert "--anew" in failure.message
+    assert "--num-tasks asks for 8 tasks, fewer than the 24 of" in failure.message
     assert hashes(tmp_path) == whole
+
+
+def test_a_manifest_alone_says_whose_the_folder_is(tmp_path: pathlib.Path) -> None:
+    make(tmp_path)
+    for path in tmp_path.glob("part-*"):
+        path.unlink()
+    before = hashes(tmp_path)
+    failure = refusal(lambda: ensure_shards(CONFIG, out=tmp_path, num_tasks=TASKS, seed=2))
+    assert failure.code == ExitCode.CONFIG_MISMATCH and "MANIFEST.json" in failure.message
+    assert hashes(tmp_path) == before
 
 
 def test_another_format_version_is_refused(tmp_path: pathlib.Path) -> None:
     make(tmp_path)
     for path in tmp_path.glob("*.json"):
-        path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 9'))
-    assert refusal(lambda: make(tmp_path)).code == ExitCode.FORMAT_VERSION
+        path.write_text(path.read_text().replace('"format_version": 2', '"format_version": 1'))
+    before = hashes(tmp_path)
+    for out in (tmp_path, f"file://{tmp_path}"):
+        failure = refusal(lambda out=out: make(out))
+        assert failure.code == ExitCode.FORMAT_VERSION and "--anew" in failure.message
+        assert "format version 1, not 2" in failure.message
+    assert hashes(tmp_path) == before
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_anew_removes_whatever_shards_lie_there_and_nothing_else(
+    tmp_path: pathlib.Path, whole: dict[str, str], uri: bool
+) -> None:
+    out = tmp_path / "set"
+    make(out, tasks=40)
+    wide = dataclasses.replace(CONFIG, prior=dataclasses.replace(PRIOR, max_features=5))
+    make(tmp_path / "other", config=wide)
+    for path in (tmp_path / "other").glob("part-00001.*"):
+        path.replace(out / path.name)
+    old = out / "part-00003.json"
+    old.write_text(old.read_text().replace('"format_version": 2', '"format_version": 1'))
+    (out / "notes.txt").write_text("mine")
+    (out / "MANIFEST.json").write_text("{")
+    recipe = Recipe(config=CONFIG, seed=1, num_parts=3)
+    make_set(Order(recipe=recipe, out=f"file://{out}" if uri else out, run=HERE, anew=True))
+    assert hashes(out) == {**whole, "notes.txt": files.sha256_file(out / "notes.txt")}
 
 
 @pytest.mark.parametrize(("tasks", "workers", "word"), [(0, 1, "--num-tasks 0"), (8, 0, "--workers 0")])
@@ -277,8 +373,6 @@ def test_the_folder_of_a_set_is_named_by_source_and_number(tmp_path: pathlib.Pat
         ({"max_rows": 31}, "max-rows 31"),
         ({"min_features": 0}, "min-features 0"),
         ({"max_features": 1}, "max-features 1"),
-        ({"structural_weight": 0.0, "forest_weight": 0.0, "rules_weight": 0.0}, "weights"),
-        ({"forest_weight": -1.0}, "weights"),
     ],
 )
 def test_impossible_priors_are_refused(tmp_path: pathlib.Path, change: dict[str, float], word: str) -> None:
@@ -304,14 +398,3 @@ def test_held_out_episodes_are_never_training_tasks() -> None:
         np.testing.assert_array_equal(one.task.x, other.task.x)
         classes = set(one.task.y)
         assert set(one.task.y[: one.num_context]) == classes
-
-
-def test_parts_are_sampled_on_one_thread_and_the_setting_is_given_back() -> None:
-    torch.set_num_threads(2)
-    try:
-        first = sample_part(CONFIG, seed=1, index=0)
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
-    second = sample_part(CONFIG, seed=1, index=0)
-    np.testing.assert_array_equal(first[0].x, second[0].x)

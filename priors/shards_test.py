@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from priors import shards
 from priors.group import TaskGroup
 from priors.task import TaskKind
+from tools import stores
 from tools.failure import ExitCode, Failure
 
 SOURCE = shards.ShardSource(config={"name": "test"}, seed=3, kind=TaskKind.CLASSIFICATION)
@@ -46,7 +48,7 @@ def make_set(folder: pathlib.Path, *, parts: int = 3) -> shards.ShardSet:
     return shards.ShardSet.open(folder)
 
 
-def refusal(folder: pathlib.Path) -> Failure:
+def refusal(folder: shards.Location) -> Failure:
     """What opening `folder` complains of."""
     with pytest.raises(Failure) as caught:
         shards.ShardSet.open(folder)
@@ -71,7 +73,7 @@ def test_the_files_are_uncompressed_arrow_with_their_origin_in_the_schema(tmp_pa
     make_set(tmp_path)
     reader = pa.ipc.open_file(str(tmp_path / "part-00001.arrow"))
     metadata = {key.decode(): value.decode() for key, value in reader.schema.metadata.items()}
-    assert metadata["format_version"] == "1" and metadata["index"] == "1" and metadata["seed"] == "3"
+    assert metadata["format_version"] == "2" and metadata["index"] == "1" and metadata["seed"] == "3"
     assert json.loads(metadata["config"]) == {"name": "test"}
     assert reader.num_record_batches == 2
 
@@ -173,9 +175,10 @@ def test_extra_files_are_named(tmp_path: pathlib.Path) -> None:
 def test_another_format_version_is_refused(tmp_path: pathlib.Path) -> None:
     make_set(tmp_path)
     path = tmp_path / "MANIFEST.json"
-    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 2'))
+    path.write_text(path.read_text().replace('"format_version": 2', '"format_version": 1'))
     failure = refusal(tmp_path)
-    assert failure.code == ExitCode.FORMAT_VERSION and "format version 2" in failure.message
+    assert failure.code == ExitCode.FORMAT_VERSION and "format version 1" in failure.message
+    assert "--anew" in failure.message
 
 
 def test_a_shard_that_changes_after_opening_is_refused(tmp_path: pathlib.Path) -> None:
@@ -188,9 +191,89 @@ def test_a_shard_that_changes_after_opening_is_refused(tmp_path: pathlib.Path) -
 
 def test_an_entry_counts_only_with_its_data(tmp_path: pathlib.Path) -> None:
     make_set(tmp_path)
-    assert shards.read_entry(tmp_path, 0) is not None
-    assert shards.read_entry(tmp_path, 7) is None
+    store = shards.as_store(tmp_path)
     (tmp_path / "part-00000.arrow").write_bytes(b"short")
     (tmp_path / "part-00001.json").write_bytes(b"{")
-    assert shards.read_entry(tmp_path, 0) is None
-    assert shards.read_entry(tmp_path, 1) is None
+    entries = shards.claimed_entries(store)
+    assert list(entries) == [0, 2]
+    assert [shards.is_whole(store, entry) for entry in entries.values()] == [False, True]
+    data = bytearray((tmp_path / "part-00002.arrow").read_bytes())
+    data[900] ^= 1
+    (tmp_path / "part-00002.arrow").write_bytes(data)
+    assert not shards.is_whole(store, entries[2])
+
+
+def test_a_set_is_read_and_verified_through_a_uri(tmp_path: pathlib.Path) -> None:
+    """D3 and D4 hold for any store."""
+    make_set(tmp_path)
+    shard_set = shards.ShardSet.open(f"file://{tmp_path}", threads=2)
+    local = shards.ShardSet.open(tmp_path)
+    assert shard_set.digest == local.digest and shard_set.folder == f"file://{tmp_path}"
+    for index in range(6):
+        group = shard_set.group(index)
+        np.testing.assert_array_equal(group.x, local.group(index).x)
+        group.x[...] = 7
+    assert not (shard_set.group(0).x == 7).any()
+    for name in sorted(path.name for path in tmp_path.iterdir()):
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[:-1])
+        failure = refusal(f"file://{tmp_path}")
+        assert failure.code == ExitCode.SHARD_CORRUPT and name in failure.message
+        (tmp_path / name).unlink()
+        failure = refusal(f"file://{tmp_path}")
+        assert failure.code == ExitCode.SHARD_MISSING and name in failure.message
+        (tmp_path / name).write_bytes(whole)
+
+
+def test_a_manifest_sums_what_was_drawn_and_rejected(tmp_path: pathlib.Path) -> None:
+    counts = [({"a": 3, "b": 1}, {"a": 0, "b": 1}), ({"a": 2, "c": 4}, {"a": 2, "c": 0})]
+    for index, (drawn, rejected) in enumerate(counts):
+        group = make_group(6, 3, count=2, seed=index)
+        shards.write_part(tmp_path, [group], source=SOURCE, index=index, drawn=drawn, rejected=rejected)
+    entries = list(shards.claimed_entries(shards.as_store(tmp_path)).values())
+    shards.write_set(tmp_path, entries, source=SOURCE)
+    manifest = shards.ShardSet.open(tmp_path).manifest
+    assert manifest["drawn"] == {"a": 5, "b": 1, "c": 4} and manifest["rejected"] == {"a": 2, "b": 1, "c": 0}
+    assert manifest["parts"][1]["drawn"] == {"a": 2, "c": 4}
+
+
+def test_the_digest_names_the_tasks_wherever_they_were_made(tmp_path: pathlib.Path) -> None:
+    sets = []
+    for machine in ("AVX2", "AVX512"):
+        folder = tmp_path / machine
+        entry = shards.write_part(folder, [make_group(6, 3, count=2)], source=SOURCE, index=0, machine=machine)
+        shards.write_set(folder, [entry], source=SOURCE)
+        sets.append(shards.ShardSet.open(folder))
+    one, other = (found.manifest for found in sets)
+    assert one["digest"] == other["digest"] and one["checksum"] != other["checksum"]
+    assert other["parts"][0]["machine"] == "AVX512"
+    path = tmp_path / "AVX2" / "MANIFEST.json"
+    path.write_text(path.read_text().replace("AVX2", "AVX9"))
+    assert refusal(tmp_path / "AVX2").code == ExitCode.SHARD_CORRUPT
+
+
+def test_a_file_is_hashed_once_in_a_process_and_again_when_it_changed(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_set(tmp_path)
+    hashed: list[str] = []
+    sha256, now = stores.sha256, time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 10)  # the files have been there for a while
+    monkeypatch.setattr(
+        stores, "sha256", lambda store, name, **rest: hashed.append(name) or sha256(store, name, **rest)
+    )
+    for _ in range(3):
+        shards.ShardSet.open(tmp_path)
+    assert hashed == [f"part-0000{index}.arrow" for index in range(3)]
+    assert not hashed.clear() and shards.ShardSet.open(tmp_path, verified=range(3)) and not hashed
+    data = bytearray((tmp_path / "part-00001.arrow").read_bytes())
+    data[1000] ^= 1
+    (tmp_path / "part-00001.arrow").write_bytes(data)
+    assert "part-00001.arrow is damaged" in refusal(tmp_path).message
+
+
+def test_files_of_others_are_no_shards(tmp_path: pathlib.Path) -> None:
+    make_set(tmp_path)
+    (tmp_path / "gallery.html").touch()
+    assert len(shards.our_files(shards.as_store(tmp_path))) == 7
+    assert shards.ShardSet.open(tmp_path).num_tasks == 24

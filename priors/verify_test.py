@@ -64,12 +64,25 @@ def _unfinish(folder: pathlib.Path) -> None:
 
 def _age(folder: pathlib.Path) -> None:
     path = folder / "MANIFEST.json"
-    path.write_text(path.read_text().replace('"format_version": 1', '"format_version": 0'))
+    path.write_text(path.read_text().replace('"format_version": 2', '"format_version": 0'))
 
 
 def test_a_whole_set_is_called_whole(folder: pathlib.Path) -> None:
     done = run(str(folder))
-    assert done.returncode == 0 and "4 regression tasks in 2 files" in done.stdout and "all whole" in done.stdout
+    assert done.returncode == 0 and "4 regression tasks in 2 files" in done.stdout and "all whole (" in done.stdout
+    assert "GB/s, threads: " in done.stdout
+
+
+def test_a_uri_is_verified_too(folder: pathlib.Path) -> None:
+    assert "in 2 files" in run(f"file://{folder}", "--threads", "1").stdout
+    _flip(folder)
+    done = run(f"file://{folder}", "--threads", "2")
+    assert done.returncode == ExitCode.SHARD_CORRUPT and f"file://{folder}/part-00001.arrow is damaged" in done.stderr
+
+
+def test_no_threads_are_refused(folder: pathlib.Path) -> None:
+    done = run(str(folder), "--threads", "0")
+    assert done.returncode == ExitCode.BAD_FLAG and "--threads 0" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,115 @@
+"""Generation on Ray: the only file of this package that imports ray. Tasks make index ranges of parts, nothing else.
+
+A range is idempotent: whoever makes it, and however often, its files hold the same bytes. So Ray may start one again
+whose process or node died. Our source goes to the workers as modules, so no node needs the repository.
+"""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+
+import ray
+from ray import exceptions
+
+from priors import shards
+from priors.generation import Runner, make_part
+from priors.recipe import Recipe
+from priors.shards import Entry
+from tools import ray_session
+from tools.failure import BadInput, ExitCode, Failure
+from tools.ray_session import ClusterConfig
+from tools.stores import Store
+
+_MAX_RETRIES = 3
+_RANGES_PER_WORKER = 8
+_PACKAGES = ("tools", "priors")
+
+
+@contextlib.contextmanager
+def connected(config: ClusterConfig) -> Iterator[Runner]:
+    """Connects to Ray; gives what makes parts there.
+
+    Args:
+        config: with an address.
+
+    Raises:
+        BadInput: BAD_FLAG for an address or number that cannot be used; TOO_FEW_RESOURCES with both numbers.
+        Failure: TOO_FEW_RESOURCES where there is no cluster.
+    """
+    address = config.address or "local"
+    ray_session.check_address(address)
+    handler = signal.getsignal(signal.SIGTERM)
+    with ray_session.init_arguments(address, packages=_PACKAGES) as arguments:
+        try:
+            ray.init(**arguments)
+        except ConnectionError as error:
+            mend = "start one with `ray start --head`, or leave out --cluster.address"
+            text = f"--cluster.address {address} found no Ray cluster here: {mend}"
+            raise Failure(ExitCode.TOO_FEW_RESOURCES, text) from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray puts its own in place, which aborts the process
+        try:
+            count = _num_workers(config, cores=int(ray.cluster_resources().get("CPU", 0)))
+            yield lambda recipe, store, indices: _run(recipe, store, indices, num_workers=count)
+        finally:
+            ray.shutdown()
+
+
+def _num_workers(config: ClusterConfig, *, cores: int) -> int:
+    wanted = config.num_workers if config.num_workers is not None else max(cores, 1)
+    if wanted < 1:
+        raise BadInput(ExitCode.BAD_FLAG, f"--cluster.num-workers {wanted} is too small: give 1 or more")
+    if wanted > cores:
+        text = f"--cluster.num-workers {wanted} is more than the cluster's {cores} cores: ask for {cores} or fewer"
+        raise BadInput(ExitCode.TOO_FEW_RESOURCES, text)
+    return wanted
+
+
+def _run(recipe: Recipe, store: Store, indices: Sequence[int], *, num_workers: int) -> Iterator[Entry]:
+    """Keeps `num_workers` ranges going; a range whose process dies is made again.
+
+    Raises:
+        Failure: what a worker refused; WORKER_FAILED for a range whose process died again and again; NOT_WRITABLE
+            for a folder that the nodes do not share.
+    """
+    length = max(1, len(indices) // (num_workers * _RANGES_PER_WORKER))
+    ranges = [list(indices[start : start + length]) for start in range(0, len(indices), length)]
+    waiting, going = iter(ranges), {}
+    while True:
+        while len(going) < num_workers and (chosen := next(waiting, None)) is not None:
+            going[_make_range.remote(recipe, store.location, chosen)] = chosen
+        if not going:
+            return
+        done, _ = ray.wait(list(going))
+        for handle in done:
+            chosen = going.pop(handle)
+            for entry in _result(handle, chosen):
+                _check_shared(store, entry)
+                yield entry
+
+
+def _result(handle: ray.ObjectRef, indices: list[int]) -> list[Entry]:
+    try:
+        return ray.get(handle)
+    except exceptions.RayTaskError as error:
+        if isinstance(error.cause, Failure):
+            raise error.cause from None
+        raise
+    except (exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.OutOfMemoryError) as error:
+        what = f"the processes that made parts {indices[0]} to {indices[-1]} died {_MAX_RETRIES + 1} times"
+        raise Failure(ExitCode.WORKER_FAILED, f"{what}: run the same command again to go on") from error
+
+
+def _check_shared(store: Store, entry: Entry) -> None:
+    name = shards.part_files(entry["index"])[0]
+    if store.size(name) != entry["bytes"]:
+        what = f"--out {store} is not shared with all nodes: {name}, which one of them wrote, is not here"
+        raise Failure(ExitCode.NOT_WRITABLE, f"{what}; give a folder that all see, or a URI of an object store")
+
+
+@ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)
+def _make_range(recipe: Recipe, location: str, indices: list[int]) -> list[Entry]:
+    """Runs on a worker; parts of the range that an earlier try finished are made again, to the same bytes."""
+    store = shards.as_store(location)
+    return [make_part(recipe, store, index=index) for index in indices]

@@ -11,12 +11,13 @@ from typing import Annotated
 
 import tyro
 from rich import box, console, table
+from rich.markup import escape
 
 from priors.group import TaskGroup
 from priors.properties import SetSummary, summarise, tabulate
 from priors.property_text import LEGEND, TextTable, realised_table, size_table
 from priors.shards import ShardSet
-from tools import config, files, paths, progress
+from tools import config, files, paths, progress, stores
 from tools.failure import run_program
 
 _LOG_COLUMNS = 140
@@ -26,8 +27,8 @@ _LOG_COLUMNS = 140
 class DescribeConfig:
     """What to describe."""
 
-    folder: Annotated[pathlib.Path, tyro.conf.Positional]
-    """Folder of the shard set."""
+    folder: Annotated[str, tyro.conf.Positional]
+    """Folder or URI of the shard set."""
     json: pathlib.Path | None = None
     """A file that gets the same as JSON, with every sampled parameter besides."""
 
@@ -39,13 +40,12 @@ def main() -> None:
 
 def _main(argv: list[str]) -> None:
     flags = config.parse_flags(DescribeConfig, argv, program="//priors:describe")
-    folder = paths.user_path(flags.folder)
-    shard_set = ShardSet.open(folder)
+    shard_set = ShardSet.open(stores.user_location(flags.folder))
     found = summarise(tabulate(_groups(shard_set)), shard_set=shard_set)
     if flags.json:
-        files.write_json(paths.user_path(flags.json), {"folder": str(folder)} | found.to_json())
+        files.write_json(paths.user_path(flags.json), found.to_json())
     screen = console.Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, highlight=False)
-    screen.print(f"[b]{found.whole.tasks:,} {found.kind} tasks[/b] in {folder}", soft_wrap=True)
+    screen.print(f"[b]{found.whole.tasks:,} {found.kind} tasks[/b] in {escape(found.place)}", soft_wrap=True)
     for line in _lines(found):
         screen.print(line, soft_wrap=True)
     screen.print(_grid("Tasks", size_table(found)))

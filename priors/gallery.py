@@ -20,12 +20,13 @@ import numpy as np
 import tyro
 
 from priors.families import Family
-from priors.generation import ShardConfig, checked_seed, ensure_shards, shard_folder
+from priors.generation import checked_seed, ensure_shards, shard_folder
 from priors.group import TaskGroup
 from priors.mixture import VERSION
 from priors.presets import PRESETS
 from priors.properties import FamilySummary, SetSummary, TaskTable, summarise, tabulate
 from priors.property_text import TextTable, parameter_table, realised_table, size_table
+from priors.recipe import ShardConfig
 from priors.shards import ShardSet
 from priors.specimens import draw_planes, noted
 from priors.task import ColumnKind, Task, TaskKind
@@ -33,7 +34,7 @@ from reports.drawing import Picture
 from reports.gallery_figures import PropertyPanel, properties_picture, shares_picture
 from reports.gallery_page import FamilySection, Gallery, Grid, gallery_text
 from reports.task_figures import Table, planes_picture, table_picture
-from tools import config, files, paths, progress
+from tools import config, files, paths, progress, stores
 from tools.failure import ExitCode, Failure, run_program
 from tools.tracking import Tracker
 
@@ -48,7 +49,7 @@ class GalleryConfig:
     """What to draw, and where to put it."""
 
     source: Annotated[str, tyro.conf.Positional]
-    """Folder of a shard set, or a preset to make a small set from."""
+    """Folder or URI of a shard set, or a preset to make a small set from."""
     kind: tyro.conf.EnumChoicesFromValues[TaskKind | None] = None
     """With a preset: classification (if nothing is said) or regression."""
     only: tuple[str, ...] = ()
@@ -80,17 +81,19 @@ def _main(argv: list[str]) -> None:
     specimens: dict[str, list[Task]] = collections.defaultdict(list)
     table = tabulate(noted(_groups(shard_set), specimens=specimens, per_family=flags.tasks_per_family))
     found = _shown(summarise(table, shard_set=shard_set), flags)
-    data = gallery_text(_gallery(found, table=table, specimens=specimens, folder=shard_set.folder)).encode()
+    is_preset = flags.source in PRESETS and shard_set.folder != stores.user_location(flags.source)
+    name = f"{flags.source}, {found.kind}" if is_preset else found.place.rstrip("/").rpartition("/")[2]
+    data = gallery_text(_gallery(found, name=name, table=table, specimens=specimens)).encode()
     if len(data) > _MAX_BYTES:
         what = f"--tasks-per-family {flags.tasks_per_family} makes a page of {len(data):,} bytes"
         raise Failure(ExitCode.OVER_LIMIT, f"{what}, more than {_MAX_BYTES:,}: give a smaller number")
     run = root / f"gallery-{found.digest[:16]}"
     page = paths.user_path(flags.out) if flags.out else run / "gallery.html"
     files.write_bytes(page, data)
-    _log(found, page=page, run=run, flags=flags, folder=shard_set.folder)
+    _log(found, page=page, run=run, uri=flags.tracking_uri)
     print(f"gallery: {page}")
-    shown = f" -- --root {root}" if flags.root else ""
-    print(f"MLflow: bazel run //reports:ui{shown}, experiment {_EXPERIMENT}, run {run.name}")
+    way = "bazel run //reports:ui" + (f" -- --root {root}" if flags.root else "")
+    print(f"MLflow: {way if flags.tracking_uri is None else 'your store'}, experiment {_EXPERIMENT}, run {run.name}")
 
 
 def _check(flags: GalleryConfig) -> None:
@@ -108,17 +111,17 @@ def _check(flags: GalleryConfig) -> None:
 
 def _shard_set(flags: GalleryConfig, *, root: pathlib.Path) -> ShardSet:
     """Opens the set, or makes one from a preset."""
-    folder = paths.user_path(flags.source)
-    if flags.source in PRESETS and not folder.exists():
+    is_word = "/" not in flags.source and not paths.user_path(flags.source).exists()
+    if is_word and flags.source in PRESETS:
         return _made(flags, root=root)
-    if not folder.exists() and "/" not in flags.source:
+    if is_word:
         near = difflib.get_close_matches(flags.source, PRESETS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         what = f"{flags.source!r} is neither a folder nor a preset"
         raise Failure(ExitCode.UNKNOWN_PRESET, f"{what}: {hint}choose one of {', '.join(PRESETS)}, or give a folder")
-    shard_set = ShardSet.open(folder)
+    shard_set = ShardSet.open(stores.user_location(flags.source))
     if flags.kind is not None and flags.kind is not shard_set.kind:
-        what = f"--kind {flags.kind} does not fit: {folder} holds {shard_set.kind} tasks"
+        what = f"--kind {flags.kind} does not fit: {flags.source} holds {shard_set.kind} tasks"
         raise Failure(ExitCode.BAD_FLAG, f"{what}: leave it out, or give a preset")
     return shard_set
 
@@ -152,9 +155,7 @@ def _shown(found: SetSummary, flags: GalleryConfig) -> SetSummary:
     return dataclasses.replace(found, families=tuple(held[name] for name in flags.only or held))
 
 
-def _gallery(
-    found: SetSummary, *, table: TaskTable, specimens: Mapping[str, Sequence[Task]], folder: pathlib.Path
-) -> Gallery:
+def _gallery(found: SetSummary, *, name: str, table: TaskTable, specimens: Mapping[str, Sequence[Task]]) -> Gallery:
     names = [part.name for part in found.families]
     planes, notes = _planes(found)
     sections = []
@@ -164,7 +165,7 @@ def _gallery(
             report(done + 1)
     panels = _panels(table, names=names)
     return Gallery(
-        name=folder.name,
+        name=name,
         lead=f"{found.whole.tasks:,} {found.kind} tasks of {len(names)} families, drawn with seed {found.seed}.",
         identity=f"digest {found.digest}, drawn from config {found.source}",
         tiles=_tiles(found),
@@ -204,12 +205,17 @@ def _planes(found: SetSummary) -> tuple[dict[str, list[Task]], list[str]]:
 
 
 def _overview(planes: Mapping[str, Sequence[Task]]) -> Picture:
-    lead = "One task of two features of each family, made without noise or blemishes."
-    return planes_picture([_table(tasks[0], title=name) for name, tasks in planes.items()], name="overview", lead=lead)
+    """One plane of each family: the first whose target needs both features, if there is one."""
+    chosen = {}
+    for name, tasks in planes.items():
+        both = [task for task in tasks if task.parameters.get("relevant", 0) >= 2]
+        chosen[name] = (both or tasks)[0]
+    lead = "One task of two features of each family, made without blemishes or noise but the family's own."
+    return planes_picture([_table(task, title=name) for name, task in chosen.items()], name="overview", lead=lead)
 
 
 def _section(part: FamilySummary, *, number: int, planes: Sequence[Task], tasks: Sequence[Task]) -> FamilySection:
-    lead = f"{part.name}: tasks of two features, made without noise or blemishes."
+    lead = f"{part.name}: tasks of two features, made without blemishes or noise but the family's own."
     panels = [_table(task, title=_plane_title(task)) for task in planes]
     pictures = [
         table_picture(_table(task, title=_title(task)), name=f"table-{number}-{index}", family=part.name)
@@ -251,7 +257,7 @@ def _title(task: Task) -> str:
     words += [f"{task.num_classes} classes"] if task.num_classes else []
     words += [f"{known['relevant']:.0f} relevant"] if "relevant" in known else []
     shares = {"noise_share": "noise", "largest_class": "in the largest class", "missing": "missing"}
-    words += [f"{known[key]:.0%} {label}" for key, label in shares.items() if known.get(key)]
+    words += [f"{100 * known[key]:.2g} % {label}" for key, label in shares.items() if known.get(key)]
     return " · ".join([*words, f"seed {task.seed}, position {known.get('position', 0):.0f}"])
 
 
@@ -262,8 +268,8 @@ def _panels(table: TaskTable, *, names: Sequence[str]) -> list[PropertyPanel]:
         values["relevant_share"] = values["relevant"] / values["features"]
     by_name = {key: {name: column[table.families == name] for name in names} for key, column in values.items()}
     panels = {
-        "noise_share": {"title": "Noise", "unit": "share of the target"},
-        "signal": {"title": "Signal", "unit": "strength found by the filter"},
+        "noise_share": {"title": "Noise", "unit": "share, in tasks that have any", "has_zeros": True},
+        "signal": {"title": "Signal", "unit": "standard errors that trees gain", "is_log": True},
         "relevant_share": {"title": "Relevant features", "unit": "share of the features"},
         "largest_class": {"title": "Imbalance", "unit": "share of the largest class"},
         "classes": {"title": "Classes", "unit": "classes"},
@@ -293,18 +299,16 @@ def _grid(text: TextTable) -> Grid:
     return Grid(columns=text.columns, rows=text.rows)
 
 
-def _log(
-    found: SetSummary, *, page: pathlib.Path, run: pathlib.Path, flags: GalleryConfig, folder: pathlib.Path
-) -> None:
+def _log(found: SetSummary, *, page: pathlib.Path, run: pathlib.Path, uri: str | None) -> None:
     """Puts the page, the figures and the set's identity into the tracking store."""
     files.write_json(run / "properties.json", found.to_json())
     point = {"step": 0, **_metrics(found)}
     files.write_bytes(run / "metrics.jsonl", (json.dumps(point) + "\n").encode())
-    tracker = Tracker.open(uri=flags.tracking_uri, root=run.parent, experiment=_EXPERIMENT, run_name=run.name)
+    tracker = Tracker.open(uri=uri, root=run.parent, experiment=_EXPERIMENT, run_name=run.name)
     tracker.log_params({"config": found.config, "seed": found.seed, "kind": found.kind})
-    for key, value in {"shards.digest": found.digest, "shards.source": found.source, "shards.folder": folder}.items():
-        tracker.set_tag(key, str(value))
-    tracker.log_dataset(name=f"prior-{found.kind}", digest=found.digest, source=str(folder), context="gallery")
+    for key, value in {"digest": found.digest, "source": found.source, "place": found.place}.items():
+        tracker.set_tag(f"shards.{key}", value)
+    tracker.log_dataset(name=f"prior-{found.kind}", digest=found.digest, source=found.place, context="gallery")
     tracker.replay(run / "metrics.jsonl")
     tracker.log_file(page)
     tracker.log_file(run / "properties.json")

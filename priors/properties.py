@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from priors.group import TaskGroup
-from priors.shards import ShardSet
+from priors.shards import ShardSet, as_store
 from priors.task import ColumnKind
 
 ALL = "all"
@@ -92,6 +92,7 @@ class SetSummary:
     """A shard set.
 
     Args:
+        place: where it lies: a path, or a URI without passwords.
         digest: of the set.
         source: digest of what its bytes are a function of.
         config: what its tasks were drawn from.
@@ -102,6 +103,7 @@ class SetSummary:
         families: the most frequent first; one whose tasks were all rejected has none.
     """
 
+    place: str
     digest: str
     source: str
     config: Mapping[str, Any]
@@ -120,7 +122,7 @@ class SetSummary:
         """Everything, as JSON can hold it."""
         summaries = (self.whole, *self.families)
         parts = {part.name: dataclasses.asdict(part) | {"rejected_share": part.rejected_share} for part in summaries}
-        own = {name: getattr(self, name) for name in ("digest", "source", "config", "seed", "kind", "bytes")}
+        own = {name: getattr(self, name) for name in ("place", "digest", "source", "config", "seed", "kind", "bytes")}
         whole = parts.pop(ALL)
         return own | {"format_version": 1, "bytes_per_task": self.bytes_per_task, ALL: whole, "families": parts}
 
@@ -154,14 +156,15 @@ def _numbers(parameters: Mapping[str, Any]) -> dict[str, float]:
 def summarise(table: TaskTable, *, shard_set: ShardSet) -> SetSummary:
     """Sums a set's tasks up by family; `table` holds all of them, in any order."""
     manifest = shard_set.manifest
-    known = {name: manifest.get(name) for name in ("drawn", "rejected")}
-    sums = {name: sum(by.values()) if isinstance(by, Mapping) else None for name, by in known.items()}
+    known = {name: manifest.get(name) or None for name in ("drawn", "rejected")}
+    sums = {name: None if by is None else sum(by.values()) for name, by in known.items()}
     families = []
     for name in {*table.families, *(known["drawn"] or {})}:
-        own = {key: by.get(name, 0) if isinstance(by, Mapping) else None for key, by in known.items()}
+        own = {key: None if by is None else by.get(name, 0) for key, by in known.items()}
         families.append(_summary(table.of(name), name=name, total=len(table.families), **own))
     families.sort(key=lambda part: (-part.tasks, part.name))
     return SetSummary(
+        place=str(as_store(shard_set.folder)),
         digest=shard_set.digest,
         source=manifest["source"],
         config=manifest["config"],

@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from priors.families import Family
 from priors.group import TaskGroup
 from priors.mixture import PriorConfig, sample_group
@@ -10,6 +12,14 @@ from priors.task import Task
 from tools.failure import BadInput, ExitCode
 
 _PLANE_ROWS = 1536
+_PLAIN_COLUMNS = {"numbers_share": 1.0, "plain_share": 1.0} | dict.fromkeys(
+    ("discrete_share", "rounded_share", "copied_share", "constant_share", "outlier_share", "missing_share"), 0.0
+)
+_PLAIN_TARGETS = {"noiseless_share": 1.0} | dict.fromkeys(
+    ("weak_share", "flip_share", "uneven_noise_share", "long_tail_share")
+    + ("skewed_share", "bounded_share", "rounded_share"),
+    0.0,
+)
 
 
 def noted(groups: Iterable[TaskGroup], *, specimens: dict[str, list[Task]], per_family: int) -> Iterator[TaskGroup]:
@@ -34,7 +44,7 @@ def draw_planes(config: PriorConfig, *, family: str, seed: int, count: int) -> l
     Args:
         config: the prior; its own columns, noise and rows do not count here.
         family: a name in `Family`.
-        seed: of the tasks.
+        seed: of the tasks; families draw from streams of their own.
         count: how many.
 
     Raises:
@@ -43,5 +53,11 @@ def draw_planes(config: PriorConfig, *, family: str, seed: int, count: int) -> l
     if family not in set(Family):
         known = ", ".join(Family)
         raise BadInput(ExitCode.BAD_FLAG, f"family {family!r} is not known: choose one of {known}")
-    quiet = dataclasses.replace(config, only=(Family(family),))
-    return sample_group(quiet, seed=seed, rows=_PLANE_ROWS, features=2, count=count).tasks()
+    quiet = dataclasses.replace(
+        config,
+        only=(Family(family),),
+        columns=dataclasses.replace(config.columns, **_PLAIN_COLUMNS),
+        targets=dataclasses.replace(config.targets, **_PLAIN_TARGETS),
+    )
+    own = int(np.random.SeedSequence([seed, *family.encode()]).generate_state(1, np.uint64)[0] >> 1)
+    return sample_group(quiet, seed=own, rows=_PLANE_ROWS, features=2, count=count).tasks()

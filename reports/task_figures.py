@@ -22,6 +22,8 @@ _CLASS_COLOURS = (*CLASSES[:5], "#8c6bb1", "#d55e00", "#a6761d", "#117733", "#6f
 _TARGETS = "viridis"
 _PIXELS = 140
 _NEIGHBOURS = 5
+_CELL_ROWS = 48  # most rows that colour a cell, where both features have few values
+_TIE = 1e-6
 _FEW_VALUES = 24
 _REACH = 0.035  # of the plane's width: a spot further from every row is empty
 _BINS = 14
@@ -88,13 +90,14 @@ def plane_image(plane: Table) -> tuple[np.ndarray, tuple[float, float, float, fl
     scaled = np.stack([(plane.x[:, i] - low) / (high - low) for i, (low, high) in enumerate(sides)], axis=1)
     spots = (np.arange(_PIXELS) + 0.5) / _PIXELS
     pixels = np.stack(np.meshgrid(spots, spots), axis=-1).reshape(-1, 2)
-    count = min(_NEIGHBOURS, len(scaled))
     reach = np.array([_reach(values) for values in scaled.T])
-    distance, nearest = spatial.KDTree(scaled / reach).query(
-        pixels / reach, k=count, p=np.inf if max(reach) > _REACH else 2
-    )
+    is_lattice = min(reach) > _REACH
+    count = min(_CELL_ROWS if is_lattice else _NEIGHBOURS, len(scaled))
+    tree = spatial.KDTree(scaled / reach)
+    distance, nearest = tree.query(pixels / reach, k=count, p=np.inf if max(reach) > _REACH else 2)
     distance, nearest = distance.reshape(-1, count), nearest.reshape(-1, count)
-    image = row_colours(plane)[nearest].mean(axis=1)
+    weight = (distance <= distance[:, :1] + _TIE) if is_lattice else np.ones_like(distance)
+    image = (row_colours(plane)[nearest] * weight[..., None]).sum(axis=1) / weight.sum(axis=1)[:, None]
     image[:, 3] = distance[:, 0] < 1
     borders = tuple(border for side in sides for border in side)
     return image.reshape(_PIXELS, _PIXELS, 4), borders

@@ -12,9 +12,13 @@ import math
 
 import torch
 
-from priors.draws import Draws
+from priors.draws import Draws, below
+from priors.task import ColumnKind
+from tools.failure import BadInput, ExitCode
 
 _STEPS = 256  # of a regression target: sums of such numbers are exact in any order
+_LEAST_SPREAD = 0.0064  # of a product of answers: below, few rows decide (answers of half and half have 1/16)
+_PAIR_DISCOUNT = 1.5  # so that shuffled answers pass by a pair about as often as by trees
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,10 +31,10 @@ class SignalFilterConfig:
     """Least strength of a task that is kept: standard errors by which predictions beat the constant."""
     questions: int = 48
     """Random questions that the trees of a task choose from."""
-    trees: int = 64
+    trees: int = 32
     """Trees of a task."""
     depth: int = 5
-    """Questions of a tree."""
+    """Questions of a tree, 1 to 8."""
     max_rows: int = 256
     """Most rows that are looked at: the first ones, since rows are exchangeable."""
 
@@ -65,15 +69,33 @@ def measure_signal(
     Returns:
         The strength is mean ÷ standard error over rows of (error of the constant − error of the trees), both left out
         of their own row; the error is the squared one, of class shares (Brier) or of the target clipped to 4
-        standard deviations.
+        standard deviations. Two columns that tell only together (parity) are looked for as well, and count where they
+        are the stronger evidence.
+
+    Raises:
+        BadInput: BAD_FLAG, for numbers that no tree can be made of.
     """
+    _check(config)
     if not config.enabled:
         return Signal(strength=draws.full((len(x),), math.nan), passed=draws.full((len(x),), 1, dtype=torch.bool))
     x, y = x[..., : config.max_rows], y[:, : config.max_rows]
     shares = _Shares.of(y, num_classes=num_classes)
-    leaf = _leaves(draws, config, _answers(draws, config, x=x))
-    strength = _strength(_totals(leaf, shares, leaves=2**config.depth), shares=shares, trees=config.trees)
+    answers = _answers(draws, config, x=x, column_kinds=column_kinds)
+    totals = _totals(_leaves(draws, config, answers), shares, leaves=2**config.depth)
+    by_trees = _gain(totals, shares=shares, trees=config.trees)
+    strength = by_trees.maximum(_best_pair(draws, answers, shares=shares))
     return Signal(strength=strength, passed=strength >= config.threshold)
+
+
+def _check(config: SignalFilterConfig) -> None:
+    for name, value, least, most in (
+        ("trees", config.trees, 1, 1024),
+        ("depth", config.depth, 1, 8),
+        ("questions", config.questions, config.depth, 1024),
+        ("max-rows", config.max_rows, 16, 65_536),
+    ):
+        if not least <= value <= most:
+            raise BadInput(ExitCode.BAD_FLAG, f"--filter.{name} {value} is impossible: give {least} to {most}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +109,7 @@ class _Shares:
     channel: torch.Tensor
     weight: torch.Tensor
     dense: torch.Tensor  # [B, R, K]
+    channels: torch.Tensor  # [B] how many of the K are the task's
     partial: bool
 
     @classmethod
@@ -103,22 +126,31 @@ class _Shares:
             2, channel.unsqueeze(-1).long(), weight.unsqueeze(-1)
         )
         dense[..., 0] += 1 - weight
-        return cls(channel=channel, weight=weight, dense=dense, partial=bool((num_classes == 0).any()))
+        return cls(
+            channel=channel,
+            weight=weight,
+            dense=dense,
+            channels=num_classes.clamp(min=2),
+            partial=bool((num_classes == 0).any()),
+        )
 
 
-def _answers(draws: Draws, config: SignalFilterConfig, *, x: torch.Tensor) -> torch.Tensor:
+def _answers(draws: Draws, config: SignalFilterConfig, *, x: torch.Tensor, column_kinds: torch.Tensor) -> torch.Tensor:
     """[B, Q, R] uint8 0 or 1: is the cell above (or not below) the middle of three random rows' cells?
 
-    All columns are asked about equally often. A missing cell is the highest of all, so that "is it missing?" is asked
-    about a column of many missing cells.
+    Half of the questions about categories ask for that one level. All columns are asked about equally often. A missing
+    cell is the highest of all, so that a column of many missing cells is asked "is it missing?".
     """
     count, features, rows = x.shape
     size = max(config.questions, features)
     column = draws.uniform((-(-size // features), features)).argsort(-1).view(-1)[:size]
     cells = x.nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf).index_select(1, column)
     border = cells.gather(2, draws.integers((count, size, 3), low=0, high=rows - 1)).median(-1, keepdim=True).values
-    lower = border.nextafter(draws.full((), -math.inf))
-    return (cells > torch.where(draws.happens(border.shape, share=0.5), lower, border)).view(torch.uint8)
+    half = draws.happens(border.shape, share=0.5)
+    level = half & (column_kinds.index_select(1, column) == ColumnKind.CATEGORY).unsqueeze(-1)
+    low = torch.where(half, border.nextafter(draws.full((), -math.inf)), border)
+    high = torch.where(level, border, math.inf)
+    return (cells > low).logical_and_(cells <= high).view(torch.uint8)
 
 
 def _leaves(draws: Draws, config: SignalFilterConfig, answers: torch.Tensor) -> torch.Tensor:
@@ -149,7 +181,7 @@ def _totals(leaf: torch.Tensor, shares: _Shares, *, leaves: int) -> torch.Tensor
     return bags.view(count, rows, size)
 
 
-def _strength(totals: torch.Tensor, *, shares: _Shares, trees: int) -> torch.Tensor:
+def _gain(totals: torch.Tensor, *, shares: _Shares, trees: int) -> torch.Tensor:
     """[B] mean ÷ standard error of the gain over the constant; each leaf counts one more row of average answer."""
     own = shares.dense
     rows = own.shape[1]
@@ -159,3 +191,25 @@ def _strength(totals: torch.Tensor, *, shares: _Shares, trees: int) -> torch.Ten
     gain = (own - constant).square().sum(-1) - (own - predicted).square().sum(-1)
     error = gain.std(-1).div(math.sqrt(rows)).add(1e-9)
     return gain.mean(-1) / error
+
+
+def _best_pair(draws: Draws, answers: torch.Tensor, *, shares: _Shares) -> torch.Tensor:
+    """[B] how much more the products of two answers tell than chance lets the best of so many tell.
+
+    The largest z of n products of independent noise has z² of 2 ln n and a little more. Several classes are first put
+    into two heaps at random.
+    """
+    size, rows = answers.shape[1:]
+    own = below(shares.channels, size=shares.dense.shape[-1])
+    heap = draws.uniform(own.shape).masked_fill(~own, 2.0).argsort(-1).argsort(-1) % 2
+    target = (shares.dense @ heap.unsqueeze(-1).float()).squeeze(-1)
+    target = (target - target.mean(-1, keepdim=True)).unsqueeze(1)
+    centred = answers.float()
+    centred -= centred.mean(-1, keepdim=True)
+    product = (centred * target) @ centred.transpose(1, 2)
+    squared = centred.square_()
+    spread = squared @ squared.transpose(1, 2)
+    spread = torch.where(spread < _LEAST_SPREAD * rows, math.inf, spread)
+    evidence = product.square_().div_(spread).amax((1, 2)) / target.square().mean((1, 2)).add(1e-9)
+    excess = evidence - 2 * math.log(size * (size + 1) / 2) - _PAIR_DISCOUNT
+    return excess.abs().sqrt() * excess.sign()

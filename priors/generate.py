@@ -8,21 +8,22 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated
 
 import tyro
 
 from priors.generation import Order, Runner, check_request, make_range, make_set, run_here, shard_folder
 from priors.presets import PRESETS, GenerateConfig
 from priors.recipe import Recipe, read_manifest_of, recipe_of
+from priors.shards import Entry
 from tools import config as configs
 from tools import paths, progress, ray_session, stores
 from tools.failure import BadInput, ExitCode, run_program
 
 _PROGRAM = "bazel run //priors:generate --"
 _EPILOGUE = """
-flags that most people need:
+flags that most people need (the same command goes on where it was stopped):
   --kind regression       numbers to predict instead of classes
   --num-tasks N           tasks wanted; rounded up to whole files
   --workers W             processes, one core each (1)
@@ -32,7 +33,6 @@ flags that most people need:
   --cluster.address auto  the Ray cluster that this machine belongs to; by default this machine, without Ray
   --first-part A          only files from A on: a range of a set that several clusters make
   --like MANIFEST.json    without a preset: make that set again, and compare every file
-The same command goes on where it was stopped.
 """
 
 
@@ -82,19 +82,20 @@ def main() -> None:
 def _main(argv: list[str]) -> None:
     repeated = any(word.split("=")[0] == "--like" for word in argv)
     order, config, workers = _repetition(argv) if repeated else _preset(argv)
+    _check(config, workers=workers)
     size = order.recipe.config.tasks_per_part
     with _runner(config.cluster, workers=workers) as run:
         with progress.meter("tasks", total=order.recipe.num_parts * size, unit="tasks") as report:
             order = dataclasses.replace(order, run=run, report=report)
             text = _made_set(order) if config.first_part is None else _made_range(order)
-    print(text + (": equal to the set of --like" if repeated else ""))
+    print(text)
 
 
 def _preset(argv: list[str]) -> tuple[Order, RangeConfig, int]:
     """What a preset's command line orders."""
     presets = {name: _with_range(make) for name, make in PRESETS.items()}
     _, found = configs.parse_preset(presets, argv, program=_PROGRAM, default="tiny", epilogue=_EPILOGUE)
-    preset, config = found.preset, _checked(found.range, workers=found.preset.workers)
+    preset, config = found.preset, found.range
     size = {"seed": preset.seed, "num_tasks": preset.num_tasks}
     check_request(preset.shards, workers=preset.workers, **size)
     out = preset.out or str(shard_folder(paths.default_root(), preset.shards, **size))
@@ -119,7 +120,7 @@ def _with_range(make: Callable[[], GenerateConfig]) -> Callable[[], PresetRun]:
 def _repetition(argv: list[str]) -> tuple[Order, RangeConfig, int]:
     """What a command line with --like orders."""
     found = configs.parse_flags(RepeatedRun, argv, program=_PROGRAM)
-    config = _checked(found.range, workers=found.workers)
+    config = found.range
     location = stores.user_location(found.like)
     manifest = read_manifest_of(location)
     whole = recipe_of(manifest, where=f"--like {found.like}")
@@ -138,7 +139,7 @@ def _repetition(argv: list[str]) -> tuple[Order, RangeConfig, int]:
     return Order(recipe=recipe, out=out, run=_nobody, like=like, anew=config.anew), config, found.workers
 
 
-def _checked(config: RangeConfig, *, workers: int) -> RangeConfig:
+def _check(config: RangeConfig, *, workers: int) -> None:
     if config.first_part is not None and config.first_part < 0:
         raise BadInput(ExitCode.BAD_FLAG, f"--first-part {config.first_part} is too small: give 0 or more")
     if config.cluster.address is not None:
@@ -146,11 +147,10 @@ def _checked(config: RangeConfig, *, workers: int) -> RangeConfig:
         if workers != 1:
             mend = "with --cluster.address give --cluster.num-workers"
             raise BadInput(ExitCode.BAD_FLAG, f"--workers {workers} is of this machine alone: {mend}")
-    return config
 
 
-def _nobody(*ordered: Any) -> Any:
-    """Stands for the runner until the flags are read."""
+def _nobody(recipe: Recipe, store: stores.Store, *, indices: Sequence[int]) -> Iterator[Entry]:
+    """Stands for who makes the parts until Ray is connected."""
     raise NotImplementedError
 
 
@@ -167,7 +167,7 @@ def _runner(cluster: ray_session.ClusterConfig, *, workers: int) -> contextlib.A
 def _made_set(order: Order) -> str:
     shard_set = make_set(order)
     size = f"{shard_set.num_tasks} {shard_set.kind} tasks, {shard_set.num_bytes / 1e6:.1f} MB"
-    return f"{size}, digest {shard_set.digest[:16]}: {stores.open_store(shard_set.folder)}"
+    return f"{size}, digest {shard_set.digest[:16]}{_verdict(order)}: {stores.open_store(shard_set.folder)}"
 
 
 def _made_range(order: Order) -> str:
@@ -175,4 +175,8 @@ def _made_range(order: Order) -> str:
     tasks = order.recipe.num_parts * order.recipe.config.tasks_per_part
     made = f"files {indices[0]} to {indices[-1]} of a set, {tasks} tasks, {num_bytes / 1e6:.1f} MB"
     mend = "where all files lie together, the same command without --first-part and with all tasks completes the set"
-    return f"{made}: {stores.open_store(str(order.out))}\n{mend}"
+    return f"{made}{_verdict(order)}: {stores.open_store(str(order.out))}\n{mend}"
+
+
+def _verdict(order: Order) -> str:
+    return ", every file as in --like" if order.like else ""

@@ -1,14 +1,20 @@
 """Tests of the program priors.generate: what it prints, what it refuses, and how it dies."""
 
+import dataclasses
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import traceback
 
 import pytest
+import torch
 
+from priors import generate
 from priors.shards import ShardSet
 from tools.failure import ExitCode
 
@@ -16,12 +22,46 @@ PROGRAM = [sys.executable, "-c", "from priors.generate import main; main()"]
 SMALL = ["--num-tasks", "24", "--group-size", "4", "--groups-per-part", "2", "--max-rows", "64", "--max-features", "4"]
 
 
-def run(*args: str, cwd: pathlib.Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs the program to its end."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    if cwd is not None:
-        environment |= {"BUILD_WORKING_DIRECTORY": str(cwd), "BUILD_WORKSPACE_DIRECTORY": str(cwd)}
-    return subprocess.run([*PROGRAM, *args], capture_output=True, text=True, env=environment, check=False)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Done:
+    """How a program ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*args: str, cwd: pathlib.Path | None = None) -> Done:
+    """Runs the program to its end, in a fork of this process."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        child = os.fork()
+        if child == 0:
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            code = 99
+            try:
+                if cwd is not None:
+                    os.environ |= {"BUILD_WORKING_DIRECTORY": str(cwd), "BUILD_WORKSPACE_DIRECTORY": str(cwd)}
+                torch.set_num_threads(1)
+                sys.argv = ["generate", *args]
+                generate.main()
+            except SystemExit as stop:
+                code = int(stop.code or 0)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        texts = [file.seek(0) or file.read() for file in (out, err)]
+    return Done(returncode=code, stdout=texts[0], stderr=texts[1])
+
+
+@pytest.fixture(autouse=True)
+def _single_thread() -> None:
+    torch.set_num_threads(1)  # forked children then find no thread pool to wait for
 
 
 def test_a_set_is_written_below_the_folder_that_the_user_stands_in(tmp_path: pathlib.Path) -> None:
@@ -32,7 +72,9 @@ def test_a_set_is_written_below_the_folder_that_the_user_stands_in(tmp_path: pat
     assert shard_set.digest[:16] in done.stdout and str(tmp_path / "new" / "set") in done.stdout
     assert "24/24" in done.stderr
     other = run("tiny", *SMALL, "--out", "new/set", cwd=tmp_path)
-    assert other.returncode == ExitCode.CONFIG_MISMATCH and "give another folder" in other.stderr
+    assert other.returncode == ExitCode.CONFIG_MISMATCH and "--anew" in other.stderr
+    anew = run("tiny", *SMALL, "--out", "new/set", "--anew", cwd=tmp_path)
+    assert anew.returncode == 0 and "24 classification tasks" in anew.stdout
 
 
 def test_without_out_the_set_lies_where_training_looks_and_progress_counts_whole_files(tmp_path: pathlib.Path) -> None:
@@ -46,7 +88,7 @@ def test_without_out_the_set_lies_where_training_looks_and_progress_counts_whole
 
 def test_help_names_the_presets_and_the_usual_flags() -> None:
     done = run("--help")
-    assert done.returncode == 0 and len(done.stdout.splitlines()) < 24
+    assert done.returncode == 0 and len(done.stdout.splitlines()) < 30
     words = ("tiny where none is named", "large", "--num-tasks", "--kind regression", "generate -- tiny --help")
     assert [word for word in words if word not in done.stdout] == []
 
@@ -63,6 +105,13 @@ def test_help_names_the_presets_and_the_usual_flags() -> None:
         (["tiny", "--seed", "-1"], ExitCode.BAD_FLAG, "--seed -1"),
         (["tiny", "--seed", str(2**63)], ExitCode.BAD_FLAG, f"--seed {2**63}"),
         (["tiny", "--max-features", "1"], ExitCode.BAD_FLAG, "--max-features 1"),
+        (["tiny", "--first-part", "-1"], ExitCode.BAD_FLAG, "--first-part -1"),
+        (["tiny", "--cluster.address", "ray://head:1"], ExitCode.BAD_FLAG, "Ray Jobs"),
+        (["tiny", "--cluster.address", "auto", "--workers", "2"], ExitCode.BAD_FLAG, "--cluster.num-workers"),
+        (["tiny", "--like", "set"], ExitCode.BAD_FLAG, "argument tiny is not known"),
+        (["--like", "/none/MANIFEST.json"], ExitCode.NOT_FOUND, "/none/MANIFEST.json"),
+        (["--like", "/none"], ExitCode.SHARD_MISSING, "/none holds no finished shard set"),
+        (["--like", "set", "--max-rows", "64"], ExitCode.BAD_FLAG, "--max-rows is not known"),
     ],
 )
 def test_bad_flags_get_one_line_and_nothing_is_written(
@@ -81,6 +130,48 @@ def test_a_folder_that_cannot_be_written_gets_one_line(tmp_path: pathlib.Path) -
     assert "--out" in done.stderr and done.stderr.count("\n") == 1
 
 
+def test_a_uri_that_is_not_understood_gets_one_line() -> None:
+    done = run("tiny", *SMALL, "--out", "zz://bucket/set")
+    assert done.returncode == ExitCode.BAD_FLAG and "zz://bucket/set cannot be opened" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_fewer_tasks_than_there_are_get_one_line_with_both_numbers(tmp_path: pathlib.Path) -> None:
+    assert run("tiny", *SMALL, "--out", "set", cwd=tmp_path).returncode == 0
+    done = run("tiny", *SMALL, "--num-tasks", "8", "--out", "set", cwd=tmp_path)
+    assert done.returncode == ExitCode.CONFIG_MISMATCH and done.stderr.count("\n") == 1
+    assert "--num-tasks asks for 8 tasks, fewer than the 24 of" in done.stderr and "--anew" in done.stderr
+    assert ShardSet.open(tmp_path / "set").num_tasks == 24
+
+
+def test_a_set_is_made_again_from_its_manifest_and_in_ranges(tmp_path: pathlib.Path) -> None:
+    """D2: on another cluster, instead of a copy; what differs is refused."""
+    made = run("tiny", *SMALL, "--seed", "3", "--out", "set", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    digest = ShardSet.open(tmp_path / "set").digest
+    shutil.copy(tmp_path / "set" / "MANIFEST.json", tmp_path / "mailed.json")
+    done = run("--like", "mailed.json", "--out", f"file://{tmp_path}/again", cwd=tmp_path)
+    assert done.returncode == 0 and "every file as in --like" in done.stdout, done.stderr
+    assert ShardSet.open(tmp_path / "again").digest == digest
+    first = run("--like=mailed.json", "--out", "parts", "--first-part", "0", "--num-tasks", "8", cwd=tmp_path)
+    rest = run("tiny", *SMALL, "--seed", "3", "--out", "parts", "--first-part", "1", "--num-tasks", "16", cwd=tmp_path)
+    assert "files 0 to 0 of a set, 8 tasks" in first.stdout and "files 1 to 2 of a set, 16 tasks" in rest.stdout
+    assert not (tmp_path / "parts" / "MANIFEST.json").exists()
+    assert run("tiny", *SMALL, "--seed", "3", "--out", "parts", cwd=tmp_path).returncode == 0
+    assert ShardSet.open(tmp_path / "parts").digest == digest
+    beyond = run("--like", "mailed.json", "--out", "parts", "--first-part", "3", cwd=tmp_path)
+    assert beyond.returncode == ExitCode.BAD_FLAG and "beyond the 3 files" in beyond.stderr
+
+
+def test_a_local_run_never_imports_ray(tmp_path: pathlib.Path) -> None:
+    flags = ["tiny", *SMALL, "--out", str(tmp_path / "set")]
+    program = f"import sys; sys.argv = {['generate', *flags]!r}\n"
+    program += "from priors.generate import main\ntry:\n    main()\nfinally:\n    assert 'ray' not in sys.modules"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0 and "24 classification tasks" in done.stdout, done.stderr
+
+
 def _children(parent: int) -> list[int]:
     """Processes whose parent is `parent`."""
     found = []
@@ -96,7 +187,7 @@ def _children(parent: int) -> list[int]:
 
 def test_a_killed_program_leaves_no_process_and_goes_on_where_it_stopped(tmp_path: pathlib.Path) -> None:
     """D1: kill −9 of the program with two workers; D2: the resumed set equals an uninterrupted one."""
-    flags = [*SMALL, "--num-tasks", "1600", "--group-size", "16"]
+    flags = [*SMALL, "--num-tasks", "800", "--group-size", "16"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [*PROGRAM, "tiny", *flags, "--workers", "2", "--out", str(tmp_path / "set")]
     program = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)

@@ -17,7 +17,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import connection
-from typing import Any
+from typing import Any, Protocol
 
 from priors import recipe as recipes
 from priors import shards
@@ -33,8 +33,13 @@ from tools.stores import Store
 
 __all__ = ["Recipe", "ShardConfig", "group_seed", "one_thread", "sample_part"]
 
-Runner = Callable[[Recipe, Store, Sequence[int]], Iterator[Entry]]
-"""Makes and commits the parts of a recipe that are named; yields their entries as they are finished, in any order."""
+
+class Runner(Protocol):
+    """Who makes parts."""
+
+    def __call__(self, recipe: Recipe, store: Store, *, indices: Sequence[int]) -> Iterator[Entry]:
+        """Makes and commits the parts `indices` of a recipe; yields their entries as they are finished."""
+
 
 _HELD_OUT = 1
 _EPISODES_PER_GROUP = 8
@@ -207,7 +212,7 @@ def _make_absent(order: Order, store: Store, *, whole: bool) -> dict[int, Entry]
     absent = [index for index in recipe.indices if index not in entries]
     if absent:
         store.remove(MANIFEST)
-    for entry in order.run(recipe, store, absent):
+    for entry in order.run(recipe, store, indices=absent):
         accept(entry)
     return entries
 
@@ -270,7 +275,7 @@ def _signs(store: Store, claimed: Mapping[int, Entry]) -> Iterator[tuple[str, Ma
         yield shards.part_files(index)[1], entry
 
 
-def run_here(recipe: Recipe, store: Store, indices: Sequence[int], *, workers: int) -> Iterator[Entry]:
+def run_here(recipe: Recipe, store: Store, *, indices: Sequence[int], workers: int) -> Iterator[Entry]:
     """Makes parts in this process, or on spawned processes of one torch thread each.
 
     Raises:

@@ -5,6 +5,7 @@ whose process or node died. Our source goes to the workers as modules, so no nod
 """
 
 import contextlib
+import functools
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -51,7 +52,7 @@ def connected(config: ClusterConfig) -> Iterator[Runner]:
             signal.signal(signal.SIGTERM, handler)  # Ray puts its own in place, which aborts the process
         try:
             count = _num_workers(config, cores=int(ray.cluster_resources().get("CPU", 0)))
-            yield lambda recipe, store, indices: _run(recipe, store, indices, num_workers=count)
+            yield functools.partial(_run, num_workers=count)
         finally:
             ray.shutdown()
 
@@ -66,7 +67,7 @@ def _num_workers(config: ClusterConfig, *, cores: int) -> int:
     return wanted
 
 
-def _run(recipe: Recipe, store: Store, indices: Sequence[int], *, num_workers: int) -> Iterator[Entry]:
+def _run(recipe: Recipe, store: Store, *, indices: Sequence[int], num_workers: int) -> Iterator[Entry]:
     """Keeps `num_workers` ranges going; a range whose process dies is made again.
 
     Raises:

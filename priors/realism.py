@@ -1,0 +1,289 @@
+"""Measures how far a prior is from real tables, and what tells them apart.
+
+    bazel run //priors:realism -- DIR --tables DIR [--peer FILE.npz ...] [--json FILE] [--out DIR] [--workers W]
+
+DIR is a shard set, `--tables` a folder of tables (its format: `eval.tables`), and each FILE the tasks of another
+package's prior, as `//eval:sample_peer_prior --out` writes them.
+"""
+
+import collections
+import concurrent.futures
+import dataclasses
+import functools
+import multiprocessing
+import pathlib
+import zipfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import rich.console
+import rich.table
+import tyro
+
+from eval import tables
+from priors import table_parts
+from priors.meta_features import FeatureVector, meta_features
+from priors.realism_distance import RealParts
+from priors.realism_study import Sample, Study, TableHalf, floor, measured, plane, rows_of, weighing
+from priors.shards import ShardSet
+from priors.task import ColumnKind, Task, TaskKind
+from reports.realism_figures import distance_picture, plane_picture, separation_picture
+from tools import files, paths, progress
+from tools.config import parse_flags
+from tools.failure import BadInput, ExitCode, run_program
+
+_PROGRAM = "bazel run //priors:realism --"
+_FEWEST_TABLES = 5
+_FEWEST_TASKS = 10
+_POOL = 25  # tasks read for each one that is used, so that sizes can be matched
+_MOST_ROWS = 2000  # of a real table, before parts are taken
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RealismFlags:
+    """Measures the distance between a prior and real tables, by meta-features that include P(y|x) landmarkers.
+
+    Prints and writes, for the mixture, each family and other packages' priors: the proxy A-distance of a held-out
+    domain classifier (0: not told apart, 2: always; beside it real tables against real tables), the share of real
+    tables with a synthetic neighbour (½ is what real tables are to each other), and the meta-features that tell real
+    from synthetic.
+    """
+
+    folder: tyro.conf.Positional[pathlib.Path]
+    """Folder of the shard set; its kind of task decides which tables are used."""
+    tables: pathlib.Path
+    """Folder of real tables with their manifest.json."""
+    peer: tuple[pathlib.Path, ...] = ()
+    """Files of tasks of other priors (classification); files named alike up to a hyphen are one prior."""
+    half: tyro.conf.EnumChoicesFromValues[TableHalf] = TableHalf.ALL
+    """Which tables are compared: all, or one of two fixed halves (by name): choose on one, report on the other."""
+    num_tasks: int = 600
+    """Synthetic tasks measured, spread evenly over the families."""
+    parts: int = 4
+    """Parts taken of each real table."""
+    workers: int = 1
+    """Processes that measure; each uses one core."""
+    seed: int = 0
+    """Of parts, folds and forests."""
+    json: pathlib.Path | None = None
+    """Write everything measured here."""
+    out: pathlib.Path | None = None
+    """Folder for the pictures (SVG)."""
+
+
+def main() -> None:
+    """Runs the program."""
+    run_program(_main)
+
+
+def _main(argv: list[str]) -> None:
+    flags = _checked(parse_flags(RealismFlags, argv, program=_PROGRAM))
+    shard_set = ShardSet.open(paths.user_path(flags.folder))
+    pool = _pool(shard_set, flags)
+    study = _study(flags, pool=pool, tasks_of=_real_tables(flags, kind=shard_set.kind))
+    record: dict[str, Any] = {"shards": shard_set.digest, "kind": shard_set.kind.value, "half": flags.half.value}
+    record |= {"tables": len(study.real.tables()), "parts": len(study.real.owners), "seed": flags.seed, "rows": []}
+    todo = list(rows_of(study))
+    with progress.meter("compare", total=len(todo) + 2, unit="priors") as report:
+        for name, tasks in todo:
+            record["rows"].append(measured(study, name=name, tasks=tasks))
+            report(len(record["rows"]), name)
+        record["floor"] = floor(study)
+        report(len(todo) + 1, "real against real")
+        record["weights"] = weighing(study) if flags.half is TableHalf.ALL else None
+        report(len(todo) + 2, "weights")
+    record["plane"] = plane(study)
+    _show(record)
+    if flags.json is not None:
+        files.write_json(paths.user_path(flags.json), record)
+    for path in _draw(flags, record):
+        print(path)
+
+
+def _checked(flags: RealismFlags) -> RealismFlags:
+    for name, value, least in (
+        ("--num-tasks", flags.num_tasks, _FEWEST_TASKS),
+        ("--parts", flags.parts, 1),
+        ("--workers", flags.workers, 1),
+        ("--seed", flags.seed, 0),
+    ):
+        if value < least:
+            raise BadInput(ExitCode.BAD_FLAG, f"{name} is {value}: give {least} or more")
+    if flags.json is not None:
+        paths.writable_folder(paths.user_path(flags.json).parent, flag="--json")
+    if flags.out is not None:
+        paths.writable_folder(paths.user_path(flags.out), flag="--out")
+    return flags
+
+
+def _pool(shard_set: ShardSet, flags: RealismFlags) -> list[Task]:
+    """Tasks of randomly picked groups, enough for all families."""
+    pool: list[Task] = []
+    for index in np.random.default_rng([flags.seed, 10]).permutation(len(shard_set.groups)):
+        pool += shard_set.group(int(index)).tasks()
+        if len(pool) >= _POOL * flags.num_tasks:
+            break
+    return pool
+
+
+def _real_tables(flags: RealismFlags, *, kind: TaskKind) -> list[Task]:
+    """The tables of one kind and half, as tasks.
+
+    Raises:
+        BadInput: TABLE_EMPTY for too few of them; and what `eval.tables` raises.
+    """
+    folder = paths.user_path(flags.tables)
+    found = [table for table in tables.load_folder(folder, kind=kind) if flags.half.holds(table.name)]
+    if len(found) < _FEWEST_TABLES:
+        counts = f"has {len(found)} tables of {kind} in half {flags.half}"
+        raise BadInput(ExitCode.TABLE_EMPTY, f"--tables {folder} {counts}: give {_FEWEST_TABLES} or more")
+    most = _MOST_ROWS // 2
+    return [tables.split(table, seed=flags.seed, max_context=most, max_query=most).task for table in found]
+
+
+def _study(flags: RealismFlags, *, pool: list[Task], tasks_of: list[Task]) -> Study:
+    """Takes parts of equal sizes of everything and measures them."""
+    limits = table_parts.limits_of(pool)
+    parts, owners = table_parts.real_parts(tasks_of, limits=limits, count=flags.parts, seed=flags.seed)
+    families = collections.Counter(task.family for task in pool)
+    sets = {"": parts}
+    for name in sorted(families):
+        sets[name] = _matched([task for task in pool if task.family == name], parts, flags=flags, of=len(families))
+    for name, tasks in _peers(flags, kind=pool[0].kind):
+        sets[name] = _matched(tasks, parts, flags=flags, of=3)
+    vectors = iter(_measured([task for tasks in sets.values() for task in tasks], flags=flags))
+    values = {}
+    for name, tasks in sets.items():
+        found = [next(vectors) for _ in tasks]
+        names = found[0].names
+        values[name] = np.array([vector.values for vector in found])
+    real = RealParts(values=values.pop(""), owners=owners)
+    samples = [Sample(name=name, values=part, share=families.get(name, 0) / len(pool)) for name, part in values.items()]
+    table_names = tuple(task.parameters["table"] for task in tasks_of)
+    return Study(real=real, table_names=table_names, feature_names=names, samples=tuple(samples), seed=flags.seed)
+
+
+def _matched(tasks: list[Task], parts: list[Task], *, flags: RealismFlags, of: int) -> list[Task]:
+    """This family's portion of the tasks, of the sizes of the real parts in random order."""
+    order = np.random.default_rng([flags.seed, 11]).permutation(len(parts))
+    portion = -(-flags.num_tasks // of)
+    sizes = [table_parts.size_of(parts[i]) for i in np.resize(order, portion)]
+    limits = table_parts.limits_of(parts)
+    found = table_parts.matching_parts(tasks, sizes=sizes, limits=limits, seed=flags.seed)
+    if len(found) < _FEWEST_TASKS:
+        name, least = tasks[0].family, _FEWEST_TASKS
+        raise BadInput(ExitCode.BAD_FLAG, f"{name} has {len(found)} usable tasks: give {least} or more (larger DIR)")
+    return found
+
+
+def _peers(flags: RealismFlags, *, kind: TaskKind) -> Iterator[tuple[str, list[Task]]]:
+    """Name and tasks of every other prior.
+
+    Raises:
+        BadInput: BAD_FLAG for a shard set of regression, NOT_FOUND, TABLE_FILE.
+    """
+    if flags.peer and kind is TaskKind.REGRESSION:
+        raise BadInput(ExitCode.BAD_FLAG, f"--peer {flags.peer[0]} holds classification tasks, DIR {kind}: drop one")
+    found: dict[str, list[Task]] = {}
+    for path in (paths.user_path(path) for path in flags.peer):
+        name = f"peer {path.stem.partition('-')[0]}"
+        found.setdefault(name, []).extend(_read_peer(path, name=name))
+    yield from found.items()
+
+
+def _read_peer(path: pathlib.Path, *, name: str) -> Iterator[Task]:
+    if not path.is_file():
+        raise BadInput(
+            ExitCode.NOT_FOUND, f"--peer {path} does not exist: write it with //eval:sample_peer_prior --out"
+        )
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            pairs = [(arrays[f"x_{i}"], arrays[f"y_{i}"]) for i in range(len(arrays.files) // 2)]
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        mend = "write it anew with //eval:sample_peer_prior --out"
+        raise BadInput(ExitCode.TABLE_FILE, f"--peer {path} is no file of tasks ({error}): {mend}") from error
+    for x, y in pairs:
+        classes, codes = np.unique(y, return_inverse=True)
+        yield Task(
+            x=x.astype(np.float32),
+            y=codes.astype(np.float32),
+            column_kinds=np.full(x.shape[1], ColumnKind.NUMBER, np.int8),
+            level_counts=np.zeros(x.shape[1], np.int32),
+            kind=TaskKind.CLASSIFICATION,
+            num_classes=len(classes),
+            family=name,
+        )
+
+
+def _measured(tasks: Sequence[Task], *, flags: RealismFlags) -> list[FeatureVector]:
+    found = []
+    measure = functools.partial(meta_features, seed=flags.seed)
+    with progress.meter("measure", total=len(tasks), unit="tables") as report:
+        if flags.workers == 1:
+            for task in tasks:
+                found.append(measure(task))
+                report(len(found))
+            return found
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(flags.workers, mp_context=context) as pool:
+            for vector in pool.map(measure, tasks, chunksize=8):
+                found.append(vector)
+                report(len(found))
+    return found
+
+
+def _show(record: dict[str, Any]) -> None:
+    console = rich.console.Console()
+    title = f"{record['kind']}: {record['tables']} tables ({record['half']}), {record['parts']} parts"
+    table = rich.table.Table(title=title)
+    for heading in ("prior", "tasks", "distance", "95 %", "coverage", "95 %"):
+        table.add_column(heading, justify="left" if heading == "prior" else "right")
+    for row in record["rows"]:
+        table.add_row(row["name"], str(row["tasks"]), *_cells(row["distance"]), *_cells(row["coverage"]))
+    table.add_row("real against real", "", *_cells(record["floor"]), "0.50", "")
+    console.print(table)
+    for row in record["rows"]:
+        if "groups" in row:
+            by_group = ", ".join(f"{group} {found['value']:.2f}" for group, found in row["groups"].items())
+            console.print(f"{row['name']}, distance by each group of meta-features alone: {by_group}")
+    for part in record["rows"][0].get("separations", ())[:12]:
+        word, share = ("more", part["above"]) if part["above"] > 0.5 else ("less", 1 - part["above"])
+        quantiles = f"median {part['real'][1]:.3g} against {part['synthetic'][1]:.3g}"
+        console.print(f"  real tables have {word} {part['name']}: in {share:.2f} of pairs, {quantiles}")
+    if record["weights"]:
+        _show_weights(console, record["weights"])
+
+
+def _cells(estimate: dict[str, float]) -> tuple[str, str]:
+    return f"{estimate['value']:.2f}", f"{estimate['low']:.2f} … {estimate['high']:.2f}"
+
+
+def _show_weights(console: rich.console.Console, found: dict[str, Any]) -> None:
+    table = rich.table.Table(title="Weights nearest to one half of the tables, judged on the other half")
+    for heading in ("weights", *found["families"], "MMD² (choosing)", "MMD² (other)", "distance", "coverage"):
+        table.add_column(heading, justify="right")
+    for title in ("present", "nearest"):
+        part = found[title]
+        shares = [f"{part['shares'][name]:.2f}" for name in found["families"]]
+        gaps = [f"{part[key]:.4f}" for key in ("choosing_discrepancy", "reporting_discrepancy")]
+        table.add_row(title, *shares, *gaps, *(f"{part[key]['value']:.2f}" for key in ("distance", "coverage")))
+    console.print(table)
+
+
+def _draw(flags: RealismFlags, record: dict[str, Any]) -> Iterator[pathlib.Path]:
+    if flags.out is None:
+        return
+    kind = record["kind"]
+    pictures = [
+        plane_picture(record["plane"], name=f"{kind}-plane"),
+        distance_picture(record["rows"], name=f"{kind}-distance", floor=record["floor"]),
+    ]
+    for row in record["rows"]:
+        if "separations" in row:
+            name = f"{kind}-{row['name'].replace(' ', '-')}-separations"
+            pictures.append(separation_picture(row["separations"], name=name, prior=row["name"]))
+    for picture in pictures:
+        path = paths.user_path(flags.out) / f"{picture.name}.svg"
+        files.write_bytes(path, picture.standalone().encode())
+        yield path

@@ -40,6 +40,8 @@ def main() -> None:
 
 def _main(argv: list[str]) -> None:
     flags = config.parse_flags(DescribeConfig, argv, program="//priors:describe")
+    if flags.json:
+        paths.writable_folder(paths.user_path(flags.json).parent, flag="--json")
     shard_set = ShardSet.open(stores.user_location(flags.folder))
     found = summarise(tabulate(_groups(shard_set)), shard_set=shard_set)
     if flags.json:

@@ -156,10 +156,11 @@ def _numbers(parameters: Mapping[str, Any]) -> dict[str, float]:
 def summarise(table: TaskTable, *, shard_set: ShardSet) -> SetSummary:
     """Sums a set's tasks up by family; `table` holds all of them, in any order."""
     manifest = shard_set.manifest
-    known = {name: manifest.get(name) or None for name in ("drawn", "rejected")}
+    drawn = manifest.get("drawn") or None
+    known = {"drawn": drawn, "rejected": None if drawn is None else manifest.get("rejected", {})}
     sums = {name: None if by is None else sum(by.values()) for name, by in known.items()}
     families = []
-    for name in {*table.families, *(known["drawn"] or {})}:
+    for name in {*table.families, *(drawn or {})}:
         own = {key: None if by is None else by.get(name, 0) for key, by in known.items()}
         families.append(_summary(table.of(name), name=name, total=len(table.families), **own))
     families.sort(key=lambda part: (-part.tasks, part.name))
@@ -178,7 +179,7 @@ def summarise(table: TaskTable, *, shard_set: ShardSet) -> SetSummary:
 
 def _summary(table: TaskTable, *, name: str, total: int, drawn: int | None, rejected: int | None) -> FamilySummary:
     columns = {kind: float(table.values[kind].sum()) for kind in KINDS.values() if kind in table.values}
-    number = sum(columns.values()) or math.nan
+    number = sum(columns.values())
     spreads = {key: spread(values) for key, values in table.values.items() if key not in columns}
     return FamilySummary(
         name=name,
@@ -186,7 +187,7 @@ def _summary(table: TaskTable, *, name: str, total: int, drawn: int | None, reje
         share=len(table.families) / total if total else math.nan,
         drawn=drawn,
         rejected=rejected,
-        columns={kind: count / number for kind, count in columns.items()},
+        columns={kind: count / number for kind, count in columns.items()} if number else {},
         spreads={key: found for key, found in spreads.items() if found},
     )
 

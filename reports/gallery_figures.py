@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from scipy import ndimage
 
 from reports import drawing
-from reports.drawing import CLASSES, INK, OTHERS, Picture
+from reports.drawing import INK, OTHERS, Picture
+from reports.task_figures import TEN_COLOURS, WIDTH
 
-WIDTH = 9.6  # inches of a figure as wide as the page
-_FAMILY_COLOURS = (*CLASSES[:5], "#8c6bb1", "#a6761d", "#d55e00", "#44aa99", "#cc6677", "#999933", "#6f7f8f")
-_COLUMN_COLOURS = {"numbers": "#0072b2", "ordinals": "#56b4e9", "categories": "#e69f00"}
+_FAMILY_COLOURS = (*TEN_COLOURS, "#999933", "#aa4499")
+_COLUMN_COLOURS = {"numbers": "#0072b2", "ordinals": "#009e73", "categories": "#e69f00"}
 _BINS = 48
 
 

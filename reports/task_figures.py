@@ -17,8 +17,8 @@ from scipy import spatial, stats
 from reports import drawing
 from reports.drawing import CLASSES, OTHERS, OURS, Picture
 
-_WIDTH = 9.6
-_CLASS_COLOURS = (*CLASSES[:5], "#8c6bb1", "#d55e00", "#a6761d", "#117733", "#6f7f8f")
+WIDTH = 9.6  # inches of a figure as wide as the page
+TEN_COLOURS = (*CLASSES[:4], "#8c6bb1", OURS, "#a6761d", OTHERS, "#117733", "#56b4e9")
 _TARGETS = "viridis"
 _PIXELS = 140
 _NEIGHBOURS = 5
@@ -56,7 +56,7 @@ class Table:
 def planes_picture(planes: Sequence[Table], *, name: str, lead: str) -> Picture:
     """Tasks of two features: every spot in the colour of the nearest rows' classes or targets."""
     across, down = _PLANES_ACROSS, -(-len(planes) // _PLANES_ACROSS)
-    figure = Figure(figsize=(_WIDTH, down * (_WIDTH / across + 0.1) + 0.15), layout="constrained", dpi=_DPI)
+    figure = Figure(figsize=(WIDTH, down * (WIDTH / across + 0.1) + 0.15), layout="constrained", dpi=_DPI)
     panels = figure.subplots(down, across, squeeze=False)
     for axes in panels.flat[len(planes) :]:
         axes.set_axis_off()
@@ -119,7 +119,7 @@ def _range(values: np.ndarray) -> tuple[float, float]:
 def row_colours(table: Table) -> np.ndarray:
     """[R, 4] RGBA of each row: its class (colours repeat after ten), or the rank of its target."""
     if table.is_class:
-        return colors.to_rgba_array([_CLASS_COLOURS[int(label) % len(_CLASS_COLOURS)] for label in table.y])
+        return colors.to_rgba_array([TEN_COLOURS[int(label) % len(TEN_COLOURS)] for label in table.y])
     return colormaps[_TARGETS](_ranks(table.y))
 
 
@@ -134,7 +134,7 @@ def table_picture(table: Table, *, name: str, family: str) -> Picture:
     """A whole table at a glance, and the columns that tell most about the target."""
     strength = [_told(table, column) for column in range(len(table.kinds))]
     chosen = np.argsort(-np.array(strength), kind="stable")[:_SHOWN_COLUMNS]
-    figure = Figure(figsize=(_WIDTH, 2.9), layout="constrained", dpi=_DPI)
+    figure = Figure(figsize=(WIDTH, 2.9), layout="constrained", dpi=_DPI)
     grid = figure.add_gridspec(2, _SHOWN_COLUMNS + 2, width_ratios=(0.09, 1.35, *[1] * _SHOWN_COLUMNS))
     _draw_cells(figure, grid, table)
     for place, column in enumerate(chosen):
@@ -266,7 +266,7 @@ def _ticks(middles: np.ndarray, names: list[str] | None, *, gone: float | None) 
 
 
 def _tint(table: Table, rows: np.ndarray) -> str:
-    return _CLASS_COLOURS[int(table.y[rows][0]) % len(_CLASS_COLOURS)] if table.is_class else OTHERS
+    return TEN_COLOURS[int(table.y[rows][0]) % len(TEN_COLOURS)] if table.is_class else OTHERS
 
 
 def _stack(axes: Axes, heights: np.ndarray, *, places: np.ndarray, width: float, tints: Sequence[str]) -> None:

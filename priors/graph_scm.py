@@ -69,7 +69,7 @@ def sample_graph_scm(draws: Draws, config: GraphSCMConfig, *, request: TableRequ
 
 
 def _scores(draws: Draws, *, graphs: RandomGraphs, states: NodeStates, target: torch.Tensor) -> torch.Tensor:
-    """[B, 3, R] both components of the target node, and the first of one of its parents, or their product for a root."""
+    """[B, 3, R] both components of the target's node, and the first of one of its parents (of a root, the product)."""
     pair = states.values[states.places[target]]
     parents = graphs.parents[target]
     number = (parents < len(graphs.tasks)).sum(-1)

@@ -22,6 +22,7 @@ from typing import Self
 import torch
 
 from priors.draws import Draws, below
+from tools.failure import BadInput, ExitCode
 
 _UNITS = 8  # of an MLP, and centres of a discretiser
 _WAVES = 16
@@ -72,7 +73,16 @@ class NodeFunctionConfig:
 
 
 def draw_functions(draws: Draws, config: NodeFunctionConfig, *, tasks: torch.Tensor, count: int) -> torch.Tensor:
-    """[M] int64 positions in `NodeFunction` for nodes of the tasks [M] in 0 … count − 1."""
+    """[M] int64 positions in `NodeFunction` for nodes of the tasks [M] in 0 … count − 1.
+
+    Raises:
+        BadInput: BAD_FLAG, the weights are impossible.
+    """
+    if min(config.weights) < 0 or not 0 < sum(config.weights) < math.inf:
+        raise BadInput(
+            ExitCode.BAD_FLAG,
+            f"the weights {config.weights} of the node functions are impossible: give none below 0 and one above",
+        )
     base = draws.tensor(config.weights, torch.float32).log()
     spread = draws.uniform((count, 1), high=config.favour)
     palette = base + spread * draws.normal((count, len(base)))
@@ -116,7 +126,7 @@ def draw_parameters(draws: Draws, function: NodeFunction, *, used: torch.Tensor,
     return _MAKERS[function](draws, importance, components)
 
 
-def evaluate(function: NodeFunction, parameters: NodeParameters, inputs: torch.Tensor) -> torch.Tensor:
+def evaluate(function: NodeFunction, parameters: NodeParameters, *, inputs: torch.Tensor) -> torch.Tensor:
     """[n, D, R] out of inputs [n, I, R]; of no particular mean or scale."""
     z = torch.baddbmm(parameters.offset, parameters.inward, inputs)
     return _HEADS[function](z, parameters.outward)

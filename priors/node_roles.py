@@ -1,6 +1,6 @@
-"""Who is who in a graph: which node is the target, which nodes are shown as columns, and which columns matter.
+"""Who is who in a graph: which node is the target, which nodes are columns, and which columns matter.
 
-Depending on the graph and on the draw, columns are causes of the target, effects of it, siblings, spouses, or strangers.
+Depending on the graph and on the draw, columns are causes of the target, effects, siblings, spouses, or strangers.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ class NodeRoleConfig:
     """Share of tasks whose columns are effects of the target where there are enough."""
     all_shown_share: float = 0.6
     """Share of tasks that show as many nodes as there are columns for; the others show fewer, in several views."""
-    stranger_share: float = 0.35
+    stranger_share: float = 0.45
     """Share of tasks in which some columns have nothing to do with the graph."""
     most_strangers: float = 0.6
     """Largest mean share of such columns."""
@@ -94,9 +94,9 @@ def num_relevant(
 
     Counted is a column that is not `hidden` [B, C] and whose node is linked to the target by a chain of shown nodes,
     each of which shares an ancestor with the next (a node is an ancestor of its own). A chain of one step is a path
-    without colliders; in a longer one the inner nodes are colliders, which being shown opens. These are the columns that
-    the graph makes weakly or strongly relevant in the sense of Kohavi and John (Artificial Intelligence 97, 1997): given
-    some set of other columns, they are not d-separated from the target. Columns of one node count one each.
+    without colliders; in a longer one the inner nodes are colliders, which being shown opens. These are the columns
+    that the graph makes weakly or strongly relevant in the sense of Kohavi and John (Artificial Intelligence 97, 1997):
+    given some set of other columns, they are not d-separated from the target. Columns of one node count one each.
 
     Args:
         graphs: B graphs.

@@ -13,7 +13,14 @@ import dataclasses
 import torch
 
 from priors.draws import Draws
-from priors.node_functions import NodeFunction, NodeFunctionConfig, draw_functions, draw_parameters, evaluate
+from priors.node_functions import (
+    NodeFunction,
+    NodeFunctionConfig,
+    NodeParameters,
+    draw_functions,
+    draw_parameters,
+    evaluate,
+)
 from priors.random_graph import RandomGraphs
 
 COMPONENTS = 2
@@ -23,11 +30,11 @@ COMPONENTS = 2
 class NodeNoiseConfig:
     """Noise inside the graphs."""
 
-    clean_share: float = 0.3
+    clean_share: float = 0.25
     """Share of tasks whose nodes follow exactly from their parents."""
-    least: float = 3e-4
+    least: float = 1e-3
     """Smallest share of a node's variance that is noise, in the other tasks; log-uniform."""
-    most: float = 0.3
+    most: float = 0.5
     """Largest."""
     long_tail_share: float = 0.15
     """Share of tasks whose noise has long tails."""
@@ -113,7 +120,7 @@ def _fill(
     values: torch.Tensor,
     *,
     inputs: torch.Tensor,
-    parameters: list,
+    parameters: list[NodeParameters],
     shares: torch.Tensor,
     layout: list[list[int]],
 ) -> None:
@@ -129,7 +136,7 @@ def _fill(
         for code, function in enumerate(NodeFunction):
             if size := sizes[code]:
                 chosen = parameters[code].between(done[code], done[code] + size)
-                parts.append(evaluate(function, chosen, parents[at : at + size]))
+                parts.append(evaluate(function, chosen, inputs=parents[at : at + size]))
                 at += size
                 done[code] += size
         fresh = torch.nn.functional.layer_norm(torch.cat(parts), (rows,), eps=1e-5)

@@ -1,8 +1,8 @@
 """Random directed acyclic graphs, one per task, all different, drawn for a whole batch at once.
 
-A node's parents stand before it in the task's order, so graphs are acyclic by construction. Every law gives the logit of
-each possible edge as (child's part) + (parent's part), sharpened for chains and masked for layers; an edge exists where
-the logit plus logistic noise is positive, and of too many parents the strongest stay.
+A node's parents stand before it in the task's order, so graphs are acyclic by construction. Every law gives the logit
+of each possible edge as (child's part) + (parent's part), sharpened for chains and masked for layers; an edge exists
+where the logit plus logistic noise is positive, and of too many parents the strongest stay.
 
 - uniform: every edge is equally likely; the density differs between tasks;
 - hubs: both parts are Cauchy draws, so a few nodes are causes, or effects, of nearly all (as in TabICL v2,
@@ -20,6 +20,7 @@ import math
 import torch
 
 from priors.draws import Draws
+from tools.failure import BadInput, ExitCode
 
 MOST_NODES = 62  # sets of nodes are bits of an int64
 
@@ -91,7 +92,12 @@ class RandomGraphs:
 
 
 def draw_graphs(draws: Draws, config: RandomGraphConfig, *, count: int) -> RandomGraphs:
-    """Draws `count` graphs; every one has at least one edge."""
+    """Draws `count` graphs; every one has at least one edge.
+
+    Raises:
+        BadInput: BAD_FLAG, sizes or weights are impossible.
+    """
+    _check(config)
     sizes = _draw_sizes(draws, config, count=count)
     laws = draws.choice((count,), weights=config.weights)
     tasks = draws.arange(count).repeat_interleave(sizes)
@@ -100,7 +106,7 @@ def draw_graphs(draws: Draws, config: RandomGraphConfig, *, count: int) -> Rando
     logits = _logits(draws, config, sizes=sizes, laws=laws, tasks=tasks, positions=positions)
     noise = draws.uniform(logits.shape).clamp_(1e-6, 1 - 1e-6).logit_()
     best = (logits + noise).topk(min(config.max_parents, config.max_nodes), dim=-1)
-    connected = draws.uniform((count,), low=0.4, high=1.2)[tasks] > draws.uniform((len(tasks),))
+    connected = draws.uniform((count,), low=-0.2, high=1.2)[tasks] > draws.uniform((len(tasks),))
     connected |= positions == sizes[tasks] - 1  # no graph is without edges
     real = best.values > 0
     real[:, 0] |= connected & (best.values[:, 0] > -math.inf)
@@ -120,6 +126,23 @@ def draw_graphs(draws: Draws, config: RandomGraphConfig, *, count: int) -> Rando
         parent_sets=empty.scatter(0, place, members).view(count, -1),
         ancestor_sets=empty.scatter(0, place, ancestors).view(count, -1),
     )
+
+
+def _check(config: RandomGraphConfig) -> None:
+    sizes = f"{config.min_nodes} to {config.max_nodes}"
+    if not 2 <= config.min_nodes <= config.max_nodes <= MOST_NODES:
+        raise BadInput(
+            ExitCode.BAD_FLAG, f"graphs of {sizes} nodes are impossible: give a range within 2 to {MOST_NODES}"
+        )
+    if config.max_parents < 1:
+        raise BadInput(
+            ExitCode.BAD_FLAG, f"at most {config.max_parents} parents make no graph: give max_parents 1 or more"
+        )
+    if min(config.weights) < 0 or not 0 < sum(config.weights) < math.inf:
+        raise BadInput(
+            ExitCode.BAD_FLAG,
+            f"the weights {config.weights} of the graph laws are impossible: give none below 0 and one above",
+        )
 
 
 def _draw_sizes(draws: Draws, config: RandomGraphConfig, *, count: int) -> torch.Tensor:

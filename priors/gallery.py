@@ -77,7 +77,9 @@ def _main(argv: list[str]) -> None:
     flags = config.parse_flags(GalleryConfig, argv, program="//priors:gallery")
     root = paths.user_path(flags.root) if flags.root else paths.default_root()
     _check(flags)
-    paths.writable_folder(paths.user_path(flags.out).parent if flags.out else root, flag="--out or --root")
+    paths.writable_folder(root, flag="--root")
+    if flags.out:
+        paths.writable_folder(paths.user_path(flags.out).parent, flag="--out")
     shard_set = _shard_set(flags, root=root)
     specimens: dict[str, list[Task]] = collections.defaultdict(list)
     table = tabulate(noted(_groups(shard_set), specimens=specimens, per_family=flags.tasks_per_family))

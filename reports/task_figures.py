@@ -24,12 +24,14 @@ _PIXELS = 140
 _NEIGHBOURS = 5
 _CELL_ROWS = 48  # most rows that colour a cell, where both features have few values
 _TIE = 1e-6
+_SHADES = 40  # of each primary colour: fewer make smaller images
 _FEW_VALUES = 24
 _REACH = 0.035  # of the plane's width: a spot further from every row is empty
 _BINS = 14
 _MAX_LEVELS = 12
 _SHOWN_COLUMNS = 4
 _PLANES_ACROSS = 4
+_PLANE_DPI = 96
 _DPI = 170  # of what is drawn as pixels
 
 
@@ -56,7 +58,7 @@ class Table:
 def planes_picture(planes: Sequence[Table], *, name: str, lead: str) -> Picture:
     """Tasks of two features: every spot in the colour of the nearest rows' classes or targets."""
     across, down = _PLANES_ACROSS, -(-len(planes) // _PLANES_ACROSS)
-    figure = Figure(figsize=(WIDTH, down * (WIDTH / across + 0.1) + 0.15), layout="constrained", dpi=_DPI)
+    figure = Figure(figsize=(WIDTH, down * (WIDTH / across + 0.1) + 0.15), layout="constrained", dpi=_PLANE_DPI)
     panels = figure.subplots(down, across, squeeze=False)
     for axes in panels.flat[len(planes) :]:
         axes.set_axis_off()
@@ -100,6 +102,7 @@ def plane_image(plane: Table) -> tuple[np.ndarray, tuple[float, float, float, fl
     image = (row_colours(plane)[nearest] * weight[..., None]).sum(axis=1) / weight.sum(axis=1)[:, None]
     image[:, 3] = distance[:, 0] < 1
     borders = tuple(border for side in sides for border in side)
+    image = np.round(image * _SHADES) / _SHADES
     return image.reshape(_PIXELS, _PIXELS, 4), borders
 
 

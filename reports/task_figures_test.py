@@ -1,0 +1,90 @@
+"""Figures of single tasks: what the pixels and bars stand for."""
+
+import numpy as np
+import pytest
+from matplotlib import colors
+
+from reports.drawing import OURS
+from reports.task_figures import (
+    TEN_COLOURS,
+    Table,
+    cell_colours,
+    plane_image,
+    planes_picture,
+    row_colours,
+    table_picture,
+)
+
+
+def _halves(*, is_class: bool) -> Table:
+    """Two features on a square; the target is whether the first is above ½, or that feature itself."""
+    x = np.random.default_rng(0).uniform(size=(1500, 2))
+    y = (x[:, 0] > 0.5).astype(float) if is_class else x[:, 0]
+    return Table(x=x, y=y, kinds=["number"] * 2, is_class=is_class, title="two <halves>")
+
+
+def test_a_plane_has_the_colours_of_the_classes_on_their_sides() -> None:
+    image, (left, right, bottom, top) = plane_image(_halves(is_class=True))
+    assert left < 0.02 and right > 0.98 and bottom < 0.02 and top > 0.98
+    half = image.shape[1] // 2
+    for columns, colour in ((slice(12, half - 12), TEN_COLOURS[0]), (slice(half + 12, -12), TEN_COLOURS[1])):
+        assert np.allclose(image[20:-20, columns, :3], colors.to_rgb(colour), atol=0.02)
+
+
+def test_a_spot_far_from_every_row_is_empty() -> None:
+    table = _halves(is_class=True)
+    kept = table.x[:, 0] < 0.3
+    x = np.concatenate([table.x[kept], [[1.0, 1.0]] * 20])
+    image, _ = plane_image(Table(x=x, y=np.zeros(len(x)), kinds=table.kinds, is_class=True, title=""))
+    half = image.shape[1] // 2
+    assert not image[:, half : half + 20, 3].any() and image[20:-20, 10:30, 3].mean() > 0.95
+
+
+def test_cells_of_a_lattice_are_the_mean_of_the_rows_on_them_alone() -> None:
+    """Three of four rows of one cell have the second class; the neighbouring cells are pure."""
+    x = np.array([[0, 0], [0, 1], [1, 0], [1, 1]] * 4, float)
+    y = np.array([0, 0, 0, 1] * 3 + [0, 0, 0, 0], float)
+    image, _ = plane_image(Table(x=x, y=y, kinds=["number"] * 2, is_class=True, title=""))
+    first, second = (np.array(colors.to_rgb(colour)) for colour in TEN_COLOURS[:2])
+    assert np.allclose(image[-10, -10, :3], 0.25 * first + 0.75 * second, atol=0.02) and np.allclose(
+        image[10, 10, :3], first, atol=0.02
+    )
+
+
+def test_targets_are_coloured_by_rank_so_that_one_outlier_hides_nothing() -> None:
+    table = Table(x=np.zeros((4, 1)), y=np.array([3.0, 1.0, 1e9, 2.0]), kinds=["number"], is_class=False, title="")
+    same = Table(x=np.zeros((4, 1)), y=np.array([2.0, 0.0, 3.0, 1.0]), kinds=["number"], is_class=False, title="")
+    assert np.array_equal(row_colours(table), row_colours(same)) and len(np.unique(row_colours(table), axis=0)) == 4
+
+
+def test_missing_cells_are_vermilion_and_no_others() -> None:
+    x = np.array([[0.0, 0.0], [np.nan, 1.0], [2.0, np.nan]])
+    table = Table(x=x, y=np.zeros(3), kinds=["number", "category"], is_class=True, title="")
+    found = np.isclose(cell_colours(table), colors.to_rgba(OURS)).all(axis=-1)
+    assert np.array_equal(found, np.isnan(x))
+
+
+def _odd(*, is_class: bool) -> Table:
+    """A number that tells the target, a constant, an empty column, 40 categories, an ordinal, with missing cells."""
+    generator = np.random.default_rng(3)
+    x = np.stack([generator.normal(size=200), np.ones(200), np.full(200, np.nan), *generator.integers(0, 40, (2, 200))])
+    y = (x[0] > 0).astype(float) if is_class else x[0] * 1e6
+    x[0, :20] = np.nan
+    return Table(x=x.T, y=y, kinds=["number"] * 3 + ["category", "ordinal"], is_class=is_class, title="a <b> & c")
+
+
+@pytest.mark.parametrize("is_class", [True, False])
+def test_any_table_is_drawn_with_its_most_telling_column_first(is_class: bool) -> None:
+    picture = table_picture(_odd(is_class=is_class), name="odd", family="rules")
+    assert "a &lt;b&gt; &amp; c" in picture.svg and "missing" in picture.svg
+    titles = [picture.svg.index(f">{column}: ") for column in (1, 2, 3, 4, 5) if f">{column}: " in picture.svg]
+    assert len(titles) == 4 and min(titles) == titles[0]
+    assert "200 rows and 5 features" in picture.alt and "22.0% missing" in picture.alt
+
+
+@pytest.mark.parametrize("is_class", [True, False])
+def test_planes_are_drawn_four_a_row_with_their_titles_escaped(is_class: bool) -> None:
+    picture = planes_picture([_halves(is_class=is_class)] * 5, name="planes", lead="Five.")
+    assert picture.svg.count("two &lt;halves&gt;") == 5 and picture.svg.count("<image") == 5
+    assert picture.caption.startswith("Five. Colour: the " + ("class" if is_class else "target"))
+    assert len(picture.svg) < 120_000

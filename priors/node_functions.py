@@ -157,16 +157,14 @@ def _make_quadratic(draws: Draws, importance: torch.Tensor, components: int) -> 
 
 
 def _make_product(draws: Draws, importance: torch.Tensor, components: int) -> NodeParameters:
-    """The two factors share the parents out; those of a single parent share its components out, or are both it."""
+    """The two factors share the parents out; both listen to a parent that is the only one."""
     count, inputs = importance.shape
-    used = importance > 0
-    single = ~used[:, components:].any(-1, keepdim=True)
-    place = draws.arange(inputs)
-    side = torch.where(single, place % components, place // components % 2)
-    scalar = used.sum(-1, keepdim=True) == 1
-    factors = [importance * ((side == half) | scalar) for half in (0, 1)]
+    single = ~(importance[:, components:] > 0).any(-1, keepdim=True)
+    side = draws.arange(inputs) // components % 2
+    factors = [importance * ((side == half) | single) for half in (0, 1)]
     inward = torch.cat([_directions(draws, factor, number=components) for factor in factors], dim=1)
-    offset = 0.5 * draws.normal((count, 2 * components, 1)) * draws.happens((count, 1, 1), share=0.7)
+    shifted = draws.happens((count, 1, 1), share=0.7) | single.unsqueeze(-1)
+    offset = 0.5 * draws.normal((count, 2 * components, 1)) * shifted
     return NodeParameters(inward=inward, offset=offset, outward=offset)
 
 

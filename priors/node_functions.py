@@ -183,7 +183,7 @@ def _make_tree(draws: Draws, importance: torch.Tensor, components: int) -> NodeP
     """Question q of a node asks a component of its parent q modulo the number of parents, so that all are asked."""
     count, inputs = importance.shape
     questions = _TREES * _DEPTH
-    used = (importance > 0).view(count, -1, components)
+    used = (importance > 0).view(count, inputs // components, components)
     parents = used.any(-1).sum(-1, keepdim=True)
     component = (draws.uniform((count, questions)) * used.any(1).sum(-1, keepdim=True)).long()
     question = draws.arange(questions)

@@ -47,9 +47,11 @@ def _remove_cells(draws: Draws, values: torch.Tensor, *, columns: Columns, confi
     slope, luck, other = slope[leader], luck.index_select(0, leader), other[leader]
     cause = torch.where(mechanism == _BY_ANOTHER, tasks * features + other, picked)
     driver = standardised(columns.signal.view(-1, rows).index_select(0, cause))
-    chance = driver.mul_((slope * (mechanism != _AT_RANDOM)).unsqueeze(-1)).sigmoid_()
-    rate = draws.log_uniform((count,), low=0.01, high=config.max_missing)[tasks]
-    gone = luck < chance.mul_(2 * rate.unsqueeze(-1))
+    slope = (slope * (mechanism != _AT_RANDOM)).unsqueeze(-1)
+    rate = draws.log_uniform((count, 1), low=0.01, high=config.max_missing)[tasks]
+    # The mean of a logistic function over a normal is nearly logistic itself (MacKay, 1992).
+    level = torch.logit(rate) * (1 + slope.square() * (math.pi / 8)).sqrt()
+    gone = luck < driver.mul_(slope).add_(level).sigmoid_()
     flat = values.view(-1, rows)
     flat.index_copy_(0, picked, flat.index_select(0, picked).masked_fill_(gone, math.nan))
 

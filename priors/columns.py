@@ -121,7 +121,7 @@ def _write_numbers(draws: Draws, columns: Columns, *, raw: torch.Tensor, config:
 
 
 def _copy_some(draws: Draws, columns: Columns, *, config: ColumnConfig) -> None:
-    """Turns some columns of some tasks into copies of others: exact, nearly exact, or transformed without ties lost.
+    """Turns some columns of some tasks into copies of others: exact, nearly exact, or transformed.
 
     A number is transformed by another marginal and unit; codes are written in the opposite order.
     """

@@ -85,8 +85,9 @@ def as_codes(
     cells = borders.add_(_REACH).mul_(size / (2 * _REACH)).clamp_(0, size).long()
     table = draws.full((number, size + 1), 0, torch.int64)
     table = table.scatter_add_(1, cells, torch.ones_like(cells)).cumsum_(1)[:, :-1]
-    # A category's code of a level is shuffled twice: neither its place nor its frequency says what it is.
-    code = torch.where(ordered, draws.arange(most), shuffled.gather(1, shuffled))
+    # A category's code of a level is shuffled twice and moved: neither its place nor its frequency says what it is.
+    moved = (draws.uniform((number, 1)) * levels.unsqueeze(-1)).long()
+    code = torch.where(ordered, draws.arange(most), (shuffled.gather(1, shuffled) + moved) % levels.unsqueeze(-1))
     score = torch.where(ordered, draws.arange(most), draws.normal((number, most)))
     row = raw.add(_REACH).mul_(size / (2 * _REACH)).clamp_(0, size - 1).long()
     codes = code.float().gather(1, table).gather(1, row)

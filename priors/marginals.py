@@ -40,14 +40,20 @@ class MarginalWeights:
 
 
 def _kumaraswamy(z: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
-    """Inverse of Kumaraswamy's distribution function (1980) at the ranks u: (1 − (1 − u)^(1/b))^(1/a), a and b ½ … 5."""
+    """Inverse of Kumaraswamy's distribution function (1980) at ranks u: (1 − (1 − u)^(1/b))^(1/a), a and b ½ … 5."""
     ranks = torch.erf(z * _HALF).add_(1).div_(2).clamp_(1e-4, 1 - 1e-4)
     a, b = torch.exp(shape * 2.3 - 0.7)
     return ranks.neg_().add_(1).pow_(b.reciprocal()).neg_().add_(1).pow_(a.reciprocal())
 
 
+def _unchanged(z: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
+    """The quantity as it came about."""
+    del shape
+    return z
+
+
 _FUNCTIONS: tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], ...] = (  # in the order of MarginalWeights
-    lambda z, k: z,
+    _unchanged,
     lambda z, k: torch.erf(z * _HALF),
     lambda z, k: torch.exp(z * (0.3 + k[0])),
     _kumaraswamy,
@@ -89,7 +95,7 @@ def bend(draws: Draws, raw: torch.Tensor, *, marginals: torch.Tensor) -> torch.T
     start = 0
     for function, size in zip(_FUNCTIONS, sizes, strict=True):
         part = slice(start, start + size)
-        if size and start:  # the first marginal changes nothing
+        if size and function is not _unchanged:
             values[part] = function(values[part], shape[:, part])
         start += size
     return torch.empty_like(values).index_copy_(0, order, values)

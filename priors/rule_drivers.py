@@ -119,7 +119,7 @@ def _fair_numbers(draws: Draws, sides: torch.Tensor) -> torch.Tensor:
 
 
 def _fair_codes(draws: Draws, sides: torch.Tensor, *, levels: torch.Tensor, ordered: torch.Tensor) -> torch.Tensor:
-    """[n, R] codes: each side has half of the levels (of an odd number: side 0 has one more), some rarer than others."""
+    """[n, R] codes: each side has half of the levels (of an odd number: side 0 has one more), some of them rarer."""
     number, most = len(sides), int(levels.max())
     levels = levels.unsqueeze(-1)
     size = torch.where(sides == 0, (levels + 1) // 2, levels // 2)
@@ -136,7 +136,7 @@ class Probes:
     """Rows in which one driver at a time has the bin of another row.
 
     Args:
-        bins: [B, D, k·P] int64, k distinct drivers; probe p of each driver is row p of the table with one thing changed.
+        bins: [B, D, k·P] int64, k distinct drivers; probe p of each driver is row p with one thing changed.
         rows: P.
     """
 

@@ -79,7 +79,7 @@ def _table(draws: Draws, config: RuleConfig, *, request: TableRequest) -> Column
 def _bins(
     draws: Draws, table: Columns, *, number: torch.Tensor, drivers: torch.Tensor, fair: torch.Tensor
 ) -> torch.Tensor:
-    """[B, 9, R] int64 bins 0 … number − 1 of the drivers; parity has up to three fair drivers, and 0 for absent ones."""
+    """[B, 9, R] int64 bins 0 … number − 1 of drivers; parity has up to three fair ones, and 0 for those it lacks."""
     count, features, rows = table.values.shape
     distinct = min(NUM_DRIVERS, features)
     fair, other = fair.nonzero().squeeze(-1), (~fair).nonzero().squeeze(-1)

@@ -113,7 +113,9 @@ def test_parity_is_told_by_no_single_column_but_by_some_pair_or_triple(columns: 
 
 def purity(cells: list[torch.Tensor], outcome: torch.Tensor) -> float:
     """Share of rows whose outcome is the most frequent one of their joint cell; 0 where cells hold too few rows."""
-    _, joint = torch.stack(cells, dim=1).unique(dim=0, return_inverse=True)
+    joint = torch.zeros_like(outcome)
+    for column in cells:
+        _, joint = (joint * (int(column.max()) + 1) + column).unique(return_inverse=True)
     table = torch.zeros((int(joint.max()) + 1, int(outcome.max()) + 1))
     table.index_put_((joint, outcome), torch.ones(len(outcome)), accumulate=True)
     return float(table.amax(1).sum() / len(outcome)) if len(outcome) > 1.5 * len(table) else 0.0

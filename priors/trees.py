@@ -1,7 +1,7 @@
 """Random decision trees over the columns of many tasks, all grown and walked together.
 
-Trees are packed, T over all tasks, the deepest first: each level asks only the trees that reach it. A tree is a complete
-binary tree; the children of node i of a level are nodes 2i and 2i + 1 of the next.
+Trees are packed, T over all tasks, the deepest first: each level asks only the trees that reach it. A tree is a
+complete binary tree; the children of node i of a level are nodes 2i and 2i + 1 of the next.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ class TreePlan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Leaves:
-    """Args: index [T, R] int64, the leaf of each row below 2^levels; split [B, C] bool, columns that parted some rows."""
+    """Args: index [T, R] int64, the leaf of each row; split [B, C] bool, columns that parted some rows."""
 
     index: torch.Tensor
     split: torch.Tensor
@@ -130,8 +130,8 @@ def _rows_met(draws: Draws, node: torch.Tensor, *, width: int) -> torch.Tensor:
 
 
 def _ask(draws: Draws, table: Columns, *, plan: TreePlan, bounds: torch.Tensor, sample: torch.Tensor) -> _Questions:
-    """Draws questions for nodes with sampled rows [3, n, w]: a column by importance, and a border near the middle of its
-    cells, or a level, that parts the sampled rows if anything does."""
+    """Draws questions for nodes with sampled rows [3, n, w]: a column by importance, and a border near the middle
+    of its cells, or a level, that parts the sampled rows if anything does."""
     _, features, rows = table.values.shape
     shape = sample.shape[1:]
     spots = draws.uniform(shape, high=1 - 1e-6) * bounds[:, -1:]

@@ -36,10 +36,11 @@ from reports.gallery_page import FamilySection, Gallery, Grid, gallery_text
 from reports.task_figures import Table, planes_picture, table_picture
 from tools import config, files, paths, progress, stores
 from tools.failure import ExitCode, Failure, run_program
-from tools.tracking import Tracker
+from tools.tracking import Tracker, checked_uri
 
 _EXPERIMENT = "priors"
 _MAX_BYTES = 5_000_000
+_MAX_TABLES = 36  # of all families together: about 2 MB
 _NUM_PLANES = 4
 _GROUP_SIZE, _GROUPS_PER_PART = 16, 8  # of sets made for the page: many shapes in few tasks
 
@@ -88,8 +89,8 @@ def _main(argv: list[str]) -> None:
     name = f"{flags.source}, {found.kind}" if is_preset else found.place.rstrip("/").rpartition("/")[2]
     data = gallery_text(_gallery(found, name=name, table=table, specimens=specimens)).encode()
     if len(data) > _MAX_BYTES:
-        what = f"--tasks-per-family {flags.tasks_per_family} makes a page of {len(data):,} bytes"
-        raise Failure(ExitCode.OVER_LIMIT, f"{what}, more than {_MAX_BYTES:,}: give a smaller number")
+        mend = "give fewer with --tasks-per-family, or fewer families with --only"
+        raise Failure(ExitCode.OVER_LIMIT, f"the page has {len(data):,} bytes, more than {_MAX_BYTES:,}: {mend}")
     run = root / f"gallery-{found.digest[:16]}"
     page = paths.user_path(flags.out) if flags.out else run / "gallery.html"
     files.write_bytes(page, data)
@@ -100,11 +101,13 @@ def _main(argv: list[str]) -> None:
 
 
 def _check(flags: GalleryConfig) -> None:
-    """Refuses numbers and families that nobody can mean."""
+    """Refuses what nobody can mean, before anything is made."""
     for flag, value in {"--tasks-per-family": flags.tasks_per_family, "--num-tasks": flags.num_tasks}.items():
         if value < 1:
             raise Failure(ExitCode.BAD_FLAG, f"{flag} {value} is too small: give 1 or more")
     checked_seed(flags.seed)
+    if flags.tracking_uri is not None:
+        checked_uri(flags.tracking_uri)
     for name in flags.only:
         if name not in set(Family):
             near = difflib.get_close_matches(name, list(Family), n=1)
@@ -149,13 +152,18 @@ def _groups(shard_set: ShardSet) -> Iterator[TaskGroup]:
 
 
 def _shown(found: SetSummary, flags: GalleryConfig) -> SetSummary:
-    """Only the families that were asked for."""
+    """Only the families that were asked for; a page holds so many tables and no more."""
     held = {part.name: part for part in found.families}
     absent = [name for name in flags.only if name not in held]
     if absent:
         mend = f"choose of {', '.join(held)}"
         raise Failure(ExitCode.BAD_FLAG, f"--only {absent[0]}: the set holds no task of that family: {mend}")
-    return dataclasses.replace(found, families=tuple(held[name] for name in flags.only or held))
+    names = flags.only or tuple(held)
+    if len(names) * flags.tasks_per_family > _MAX_TABLES:
+        most = max(1, _MAX_TABLES // len(names))
+        what = f"--tasks-per-family {flags.tasks_per_family} draws {len(names) * flags.tasks_per_family} tables"
+        raise Failure(ExitCode.OVER_LIMIT, f"{what}, more than {_MAX_TABLES}: give {most}, or fewer families by --only")
+    return dataclasses.replace(found, families=tuple(held[name] for name in names))
 
 
 def _gallery(found: SetSummary, *, name: str, table: TaskTable, specimens: Mapping[str, Sequence[Task]]) -> Gallery:

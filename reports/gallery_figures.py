@@ -122,7 +122,7 @@ def _draw_ridges(
     """One panel; returns the median of every family that has the property."""
     known = {name: np.asarray(panel.values[name], float) for name in families if name in panel.values}
     known = {name: values[np.isfinite(values)] for name, values in known.items()}
-    shown = {name: values[values > 0] if panel.has_zeros else values for name, values in known.items()}
+    shown = {name: values[values > 0] if panel.has_zeros or panel.is_log else values for name, values in known.items()}
     edges = _edges(np.concatenate([*shown.values(), np.zeros(0)]), is_log=panel.is_log)
     medians = {}
     for place, name in enumerate(families):

@@ -9,8 +9,10 @@ from priors.exact import ExactConfig, ExactFamily, kind_of, sample_exact
 from priors.exact_draft import ExactDraft
 from priors.forest import ForestConfig, sample_forest
 from priors.graph_scm import GraphSCMConfig, sample_graph_scm
+from priors.heteroscedastic import HeteroscedasticConfig, sample_heteroscedastic
 from priors.kernel_function import KernelFunctionConfig, sample_kernel_function
 from priors.mlp_scm import MLPSCMConfig, sample_mlp_scm
+from priors.prototypes import PrototypesConfig, sample_prototypes
 from priors.rules import RuleConfig, sample_rules
 from priors.task import TaskKind
 
@@ -23,6 +25,8 @@ class Family(enum.StrEnum):
     FOREST = "forest"
     RULES = "rules"
     KERNEL_FUNCTION = "kernel_function"
+    PROTOTYPES = "prototypes"
+    HETEROSCEDASTIC = "heteroscedastic"
     LINEAR_GAUSSIAN = "linear_gaussian"
     GAUSSIAN_PROCESS = "gaussian_process"
     DIRICHLET_TABLE = "dirichlet_table"
@@ -37,7 +41,7 @@ class Family(enum.StrEnum):
         """Whether the family has tasks of this kind."""
         if self.exact:
             return kind_of(self.exact) is kind
-        return True
+        return kind is TaskKind.REGRESSION or self is not Family.HETEROSCEDASTIC
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,10 @@ class FamilyWeights:
     """Exact rules."""
     kernel_function: float = 0.08
     """Functions from Gaussian processes with many kernels."""
+    prototypes: float = 0.08
+    """Nearest neighbours and clusters."""
+    heteroscedastic: float = 0.08
+    """Uneven and heavy-tailed noise; regression only."""
     linear_gaussian: float = 0.01
     """Linear regression; exact posterior, regression only."""
     gaussian_process: float = 0.01
@@ -78,6 +86,10 @@ class FamilyConfigs:
     """Exact rules."""
     kernel_function: KernelFunctionConfig = KernelFunctionConfig()
     """Functions from Gaussian processes."""
+    prototypes: PrototypesConfig = PrototypesConfig()
+    """Nearest neighbours and clusters."""
+    heteroscedastic: HeteroscedasticConfig = HeteroscedasticConfig()
+    """Uneven and heavy-tailed noise."""
     exact: ExactConfig = ExactConfig()
     """Families with a known posterior."""
 
@@ -88,6 +100,8 @@ _SAMPLERS = {
     Family.FOREST: sample_forest,
     Family.RULES: sample_rules,
     Family.KERNEL_FUNCTION: sample_kernel_function,
+    Family.PROTOTYPES: sample_prototypes,
+    Family.HETEROSCEDASTIC: sample_heteroscedastic,
 }
 
 

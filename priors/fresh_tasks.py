@@ -16,10 +16,13 @@ from types import TracebackType
 from typing import Self
 
 from priors.batches import BatchPlan
-from priors.generation import ShardConfig, check_request, group_seed, one_thread
+from priors.draws import one_thread
+from priors.generation import checked_seed
 from priors.group import TaskGroup
-from priors.mixture import draw_shape, sample_group
+from priors.mixture import checked, draw_shape, sample_group
+from priors.recipe import Recipe, group_seed
 from priors.shards import GroupEntry
+from priors.splits import SplitConfig
 from priors.task import TaskBatch, TaskKind
 from tools.config import digest
 from tools.failure import BadInput, ExitCode, Failure
@@ -29,43 +32,60 @@ class FreshTasks:
     """The groups of a shard set, drawn when they are asked for: each a pure function of (config, seed, index).
 
     Args:
-        config: prior, group size and file size, as of a shard set.
-        seed: the seed of the set.
-        num_tasks: tasks wanted; rounded up to as many as whole files would hold.
+        recipe: what the set would be made from.
 
     Raises:
-        Failure: BAD_FLAG for what no set can be made of.
+        BadInput: BAD_FLAG for what no set can be made of.
     """
 
-    def __init__(self, config: ShardConfig, *, seed: int, num_tasks: int) -> None:
-        check_request(config, num_tasks=num_tasks, seed=seed, workers=1)
-        self._config, self._seed = config, seed
-        self.num_tasks: int = config.rounded(num_tasks)
-        self.kind: TaskKind = config.prior.kind
-        source = config.source(seed=seed).digest()
-        self.digest: str = digest({"source": source, "num_tasks": self.num_tasks, "fresh": True})
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = _checked(recipe)
+        self.num_tasks: int = recipe.num_parts * recipe.config.tasks_per_part
+        self.kind: TaskKind = recipe.config.prior.kind
+        self.digest: str = fresh_digest(recipe)
         self.groups: tuple[GroupEntry, ...] = tuple(
-            self._entry(index) for index in range(self.num_tasks // config.group_size)
+            self._entry(part, batch) for part in recipe.indices for batch in range(recipe.config.groups_per_part)
         )
 
-    def _entry(self, index: int) -> GroupEntry:
-        part, batch = divmod(index, self._config.groups_per_part)
-        shape = draw_shape(self._config.prior, seed=group_seed(self._seed, index=index))
-        return GroupEntry(
-            part=part, batch=batch, rows=shape.rows, features=shape.features, count=self._config.group_size
-        )
+    def _seed(self, part: int, batch: int) -> int:
+        return group_seed(self._recipe.seed, index=part * self._recipe.config.groups_per_part + batch)
+
+    def _entry(self, part: int, batch: int) -> GroupEntry:
+        config = self._recipe.config
+        shape = draw_shape(config.prior, seed=self._seed(part, batch))
+        return GroupEntry(part=part, batch=batch, rows=shape.rows, features=shape.features, count=config.group_size)
 
     def group(self, index: int) -> TaskGroup:
         """Draws group `index`, on one torch thread."""
         entry = self.groups[index]
         with one_thread():
             return sample_group(
-                self._config.prior,
-                seed=group_seed(self._seed, index=index),
+                self._recipe.config.prior,
+                seed=self._seed(entry.part, entry.batch),
                 rows=entry.rows,
                 features=entry.features,
                 count=entry.count,
             )
+
+
+def fresh_digest(recipe: Recipe) -> str:
+    """sha256 (hex) that names the tasks; not that of the shard set, which knows the bytes of its files."""
+    source = recipe.source.digest()
+    return digest({"source": source, "parts": [recipe.first_part, recipe.num_parts], "fresh": True})
+
+
+def _checked(recipe: Recipe) -> Recipe:
+    numbers = {
+        "num_parts": recipe.num_parts,
+        "group_size": recipe.config.group_size,
+        "groups_per_part": recipe.config.groups_per_part,
+    }
+    for name, value in numbers.items():
+        if value < 1:
+            raise BadInput(ExitCode.BAD_FLAG, f"{name} {value} is too small: give 1 or more")
+    checked_seed(recipe.seed)
+    checked(recipe.config.prior)
+    return recipe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +105,7 @@ class FreshConfig:
         """
         for name in ("processes", "ahead"):
             if getattr(self, name) < 1:
-                raise BadInput(ExitCode.BAD_FLAG, f"fresh.{name} is {getattr(self, name)}: give 1 or more")
+                raise BadInput(ExitCode.BAD_FLAG, f"drawing.{name} is {getattr(self, name)}: give 1 or more")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,30 +113,24 @@ class FreshPlan:
     """What the batches of one training worker depend on.
 
     Args:
-        config: prior and group size.
-        seed: of the tasks.
-        num_tasks: tasks of one epoch.
+        recipe: the tasks of one epoch.
         batch_size: tasks of a global batch.
-        plan_seed: the seed of the batch plan.
+        seed: the seed of the batch plan.
+        split: how tasks are cut into context and query.
         rank: which worker asks.
         world_size: of how many.
     """
 
-    config: ShardConfig
-    seed: int
-    num_tasks: int
+    recipe: Recipe
     batch_size: int
-    plan_seed: int
+    seed: int
+    split: SplitConfig = SplitConfig()
     rank: int = 0
     world_size: int = 1
 
-    def tasks(self) -> FreshTasks:
-        """The tasks that batches are made of."""
-        return FreshTasks(self.config, seed=self.seed, num_tasks=self.num_tasks)
-
     def plan(self) -> BatchPlan:
-        """The order of training over them."""
-        return BatchPlan(self.tasks(), batch_size=self.batch_size, seed=self.plan_seed)
+        """The order of training over the tasks."""
+        return BatchPlan(FreshTasks(self.recipe), batch_size=self.batch_size, seed=self.seed, split=self.split)
 
 
 class BatchesAhead:
@@ -139,6 +153,7 @@ class BatchesAhead:
         self._waiting: dict[int, concurrent.futures.Future[TaskBatch]] = {}
 
     def __enter__(self) -> Self:
+        self._pool.submit(_opened, self._plan)  # a process takes seconds to start: before it is waited for
         return self
 
     def __exit__(

@@ -13,9 +13,10 @@ import pytest
 
 from priors.batches import BatchPlan
 from priors.fresh_tasks import BatchesAhead, FreshConfig, FreshPlan, FreshTasks
-from priors.generation import ShardConfig, ensure_shards
+from priors.generation import ensure_shards
 from priors.group import TaskGroup
 from priors.mixture import PriorConfig
+from priors.recipe import Recipe, ShardConfig
 from priors.task import TaskBatch, TaskKind
 from tools.failure import ExitCode, Failure
 
@@ -25,8 +26,12 @@ def _config(kind: TaskKind = TaskKind.CLASSIFICATION) -> ShardConfig:
     return ShardConfig(prior=prior, group_size=8, groups_per_part=2)
 
 
+def _recipe(config: ShardConfig | None = None, *, seed: int = 3, num_parts: int = 2, first_part: int = 0) -> Recipe:
+    return Recipe(config=config or _config(), seed=seed, num_parts=num_parts, first_part=first_part)
+
+
 def _plan(**changes: int) -> FreshPlan:
-    return FreshPlan(config=_config(), **{"seed": 3, "num_tasks": 32, "batch_size": 4, "plan_seed": 7, **changes})
+    return FreshPlan(recipe=_recipe(), **{"batch_size": 4, "seed": 7, **changes})
 
 
 def _same(one: TaskBatch | TaskGroup, other: TaskBatch | TaskGroup) -> bool:
@@ -42,7 +47,7 @@ def test_groups_and_batches_are_those_of_the_shard_set(kind: TaskKind, tmp_path:
     """D2: tasks are a function of (config, seed, index), in a file or not."""
     config = _config(kind)
     shards = ensure_shards(config, out=tmp_path, num_tasks=30, seed=3)
-    fresh = FreshTasks(config, seed=3, num_tasks=30)
+    fresh = FreshTasks(_recipe(config))
     assert (fresh.groups, fresh.kind, fresh.num_tasks) == (shards.groups, shards.kind, shards.num_tasks)
     assert all(_same(fresh.group(index), shards.group(index)) for index in range(len(shards.groups)))
     shards.digest = fresh.digest  # of which the order of training is a function
@@ -51,14 +56,10 @@ def test_groups_and_batches_are_those_of_the_shard_set(kind: TaskKind, tmp_path:
 
 
 def test_the_digest_tells_seeds_configs_and_numbers_apart() -> None:
-    tasks = [
-        FreshTasks(_config(), seed=3, num_tasks=32),
-        FreshTasks(_config(), seed=4, num_tasks=32),
-        FreshTasks(_config(), seed=3, num_tasks=48),
-        FreshTasks(_config(TaskKind.REGRESSION), seed=3, num_tasks=32),
-    ]
-    assert len({one.digest for one in tasks}) == len(tasks)
-    assert tasks[0].digest == FreshTasks(_config(), seed=3, num_tasks=31).digest
+    regression = _config(TaskKind.REGRESSION)
+    recipes = [_recipe(), _recipe(seed=4), _recipe(num_parts=3), _recipe(first_part=1), _recipe(regression)]
+    assert len({FreshTasks(recipe).digest for recipe in recipes}) == len(recipes)
+    assert FreshTasks(_recipe()).digest == FreshTasks(_recipe()).digest
 
 
 def test_batches_made_ahead_are_those_of_the_plan_in_any_order_and_by_any_number_of_processes() -> None:
@@ -144,17 +145,20 @@ def _alive(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"num_tasks": 0}, "--num-tasks 0 is too small"),
+        ({"num_parts": 0}, "num_parts 0 is too small: give 1 or more"),
+        ({"config": ShardConfig(group_size=0)}, "group_size 0 is too small"),
+        ({"config": ShardConfig(groups_per_part=-1)}, "groups_per_part -1 is too small"),
+        ({"config": ShardConfig(prior=PriorConfig(max_features=0))}, "--max-features 0 is below"),
         ({"seed": -1}, "--seed -1 is outside"),
     ],
 )
-def test_impossible_sets_are_refused(changes: dict[str, int], complaint: str) -> None:
+def test_impossible_sets_are_refused(changes: dict[str, int | ShardConfig], complaint: str) -> None:
     with pytest.raises(Failure, match=complaint) as caught:
-        _plan(**changes).tasks()
+        FreshTasks(_recipe(**changes))
     assert caught.value.code is ExitCode.BAD_FLAG
 
 
 @pytest.mark.parametrize("name", ["processes", "ahead"])
 def test_no_processes_and_no_batches_ahead_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"fresh.{name} is 0: give 1 or more"):
+    with pytest.raises(ValueError, match=f"drawing.{name} is 0: give 1 or more"):
         FreshConfig(**{name: 0})

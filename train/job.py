@@ -10,14 +10,15 @@ import torch
 
 from model import checkpoint
 from model.network import NetworkConfig
-from priors.batches import BatchPlan
+from priors.fresh_tasks import FreshConfig
 from priors.generation import held_out_episodes
 from priors.mixture import PriorConfig
-from priors.shards import ShardSet
+from priors.recipe import Recipe
 from priors.splits import SplitConfig
 from tools import config as configs
 from tools import files
 from tools.failure import ExitCode, Failure
+from train.feed import Feed, FeedPlan, open_feed
 from train.loop import LoopConfig, LoopHooks, train
 from train.regularisation import thinned
 from train.state import TrainState, fresh_state, read_validation, restore_state, save_state
@@ -35,10 +36,12 @@ class TrainingJob:
         network: the network's config.
         loop: steps, batch size, optimizer.
         seed: of initialisation and batch order.
-        shards: folder of the training shards.
+        shards: folder of the training shards; not looked at where `fresh` is given.
         prior: from which the validation tasks are drawn (seeds that no shard set uses).
         num_validation_tasks: how many.
         folder: `runs/<name>/<kind>`.
+        fresh: what the training tasks are drawn from beside the training, instead of read.
+        drawing: how they are drawn.
         split: how training tasks are cut into context and query.
         threads: torch threads of a worker.
     """
@@ -49,6 +52,8 @@ class TrainingJob:
     shards: str
     prior: PriorConfig
     folder: str
+    fresh: Recipe | None = None
+    drawing: FreshConfig = FreshConfig()
     num_validation_tasks: int = 128
     split: SplitConfig = SplitConfig()
     threads: int = 1
@@ -62,6 +67,18 @@ class TrainingJob:
     def metrics(self) -> pathlib.Path:
         """The metrics file, one JSON record a line."""
         return pathlib.Path(self.folder) / "metrics.jsonl"
+
+    def feed_plan(self) -> FeedPlan:
+        """Which batches it trains on."""
+        return FeedPlan(
+            shards=self.shards,
+            fresh=self.fresh,
+            drawing=self.drawing,
+            batch_size=self.loop.batch_size,
+            seed=self.seed,
+            split=self.split,
+            num_steps=self.loop.num_steps,
+        )
 
     def is_complete(self) -> bool:
         """Whether the last step's checkpoint exists."""
@@ -85,17 +102,22 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
         Failure: damaged shards, another run's checkpoints, divergence, an unwritable folder, a stop.
     """
     torch.set_num_threads(job.threads)
-    shards = ShardSet.open(pathlib.Path(job.shards))
-    plan = BatchPlan(shards, batch_size=job.loop.batch_size, seed=job.seed, split=job.split)
-    identity = {"config": configs.digest((job.network, job.loop, job.seed, job.split)), "data": shards.digest}
+    with open_feed(job.feed_plan(), rank=place.rank, world_size=place.world_size) as feed:
+        _run(job, place, feed=feed, should_stop=should_stop)
+
+
+def _run(job: TrainingJob, place: Place, *, feed: Feed, should_stop: Callable[[], bool]) -> None:
+    """Trains on the batches of `feed`."""
+    identity = {"config": configs.digest((job.network, job.loop, job.seed, job.split)), "data": feed.digest}
     state = fresh_state(job.network, job.loop.optimizer, seed=job.seed, device=place.device, identity=identity)
     dtype = str(compute_dtype(place.device)).removeprefix("torch.")
     state.numerics = {"dtype": dtype, "num_workers": place.world_size, "device": place.device.type}
     if restore_state(job.checkpoints, state) and state.step >= job.loop.num_steps:
         return
-    writer = _Writer(job, state) if place.rank == 0 else None
+    feed.expect(state.step)
+    writer = _Writer(job, state, feed=feed) if place.rank == 0 else None
     hooks = LoopHooks(
-        batch=lambda step: plan.batch(step, rank=place.rank, world_size=place.world_size),
+        batch=feed.batch,
         thin=lambda inputs, step: thinned(
             inputs,
             job.loop.regularisation,
@@ -114,8 +136,9 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
 class _Writer:
     """What the first worker does for all: validation, records and checkpoints."""
 
-    def __init__(self, job: TrainingJob, state: TrainState) -> None:
-        self._job = job
+    def __init__(self, job: TrainingJob, state: TrainState, *, feed: Feed) -> None:
+        self._job, self._feed = job, feed
+        self._counted = state.tasks_seen  # up to the last record: the window over which its rate is
         self._batches = same_shape_batches(
             held_out_episodes(job.prior, seed=VALIDATION_SEED, count=job.num_validation_tasks)
         )
@@ -125,12 +148,18 @@ class _Writer:
         return validation_figures(state.network, self._batches)
 
     def record(self, record: dict[str, Any]) -> None:
+        if "train/tasks_per_second" in record:
+            seconds = (record["train/tasks_seen"] - self._counted) / record["train/tasks_per_second"]
+            record = record | {"train/waiting_share": self._feed.seconds_waited() / seconds}
+            self._counted = record["train/tasks_seen"]
         files.append_json_line(self._job.metrics, record)
 
     def save(self, state: TrainState, figures: dict[str, float]) -> None:
         save_state(self._job.checkpoints, state, validation=figures)
         best = note_best(self._job)
         checkpoint.prune(self._job.checkpoints, keep=self._job.loop.keep_checkpoints, protected={best})
+        self._feed.seconds_waited()
+        self._counted = state.tasks_seen
 
 
 def note_best(job: TrainingJob) -> int:

@@ -16,12 +16,15 @@ from eval.subject import Subject, subject_record
 from eval.symmetry import symmetry
 from model import checkpoint
 from model.network import Network
+from priors.fresh_tasks import fresh_digest
 from priors.generation import ensure_shards, held_out_episodes, shard_folder
+from priors.recipe import Recipe
 from priors.shards import ShardSet
 from priors.task import TaskKind
 from tools import files, progress
 from tools.tracking import Tracker
 from train.cluster import Workers
+from train.feed import TaskSource
 from train.job import TrainingJob, note_best
 from train.run import FORMAT_VERSION, RunFolder
 from train.state import initial_network
@@ -100,6 +103,7 @@ def _job(run: RunFolder, kind: TaskKind) -> TrainingJob:
     model, folder, shards = run.config.models()[kind], run.kind_path(kind), run.config.shards(kind)
     folder.mkdir(exist_ok=True)
     seed, num_tasks = run.config.seed, run.config.data.num_tasks
+    recipe = Recipe(config=shards, seed=seed, num_parts=shards.num_parts(num_tasks))
     return TrainingJob(
         network=model.network,
         loop=model.loop,
@@ -107,6 +111,8 @@ def _job(run: RunFolder, kind: TaskKind) -> TrainingJob:
         shards=str(shard_folder(run.root, shards, seed=seed, num_tasks=num_tasks)),
         prior=shards.prior,
         folder=str(folder),
+        fresh=recipe if run.config.data.source is TaskSource.FRESH else None,
+        drawing=run.config.drawing,
         num_validation_tasks=run.config.data.num_validation_tasks,
         split=run.config.data.split,
     )
@@ -118,8 +124,9 @@ def _make_models(
     """Shards, then training; `workers` is None where every model is trained."""
     with run.stage("generate"):
         for kind, job in jobs.items():
-            shards = _shards(run, kind, job)
-            tracker.log_dataset(name=f"prior-{kind}", digest=shards.digest, source=job.shards)
+            drawn = fresh_digest(job.fresh) if job.fresh else None
+            source = "drawn during training" if job.fresh else job.shards
+            tracker.log_dataset(name=f"prior-{kind}", digest=drawn or _shards(run, kind, job).digest, source=source)
     with run.stage("train"):
         if workers is not None:
             _train(jobs, workers, tracker)

@@ -5,16 +5,19 @@ import pathlib
 from collections.abc import Callable
 
 import torch
+import tyro
 
 from model import presets as networks
 from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig
 from priors import presets as priors
+from priors.fresh_tasks import FreshConfig
 from priors.generation import ShardConfig, checked_seed
 from priors.splits import SplitConfig
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 from train.cluster import ClusterConfig, check_address
+from train.feed import TaskSource
 from train.loop import LoopConfig
 from train.optimization import OptimizerConfig
 
@@ -27,6 +30,8 @@ class DataConfig:
     """Prior, group and file sizes; the kind of task is set for each model."""
     num_tasks: int
     """Tasks for each model; rounded up to whole files."""
+    source: tyro.conf.EnumChoicesFromValues[TaskSource] = TaskSource.SHARDS
+    """Where they come from: shards, made first and read, or fresh, drawn beside the training."""
     num_validation_tasks: int = 128
     """Held-out tasks that choose the checkpoint."""
     split: SplitConfig = SplitConfig()
@@ -75,6 +80,8 @@ class PretrainConfig:
     """A folder of further real tables (manifest.json beside the files) to score on."""
     cluster: ClusterConfig = ClusterConfig()
     """Where training runs."""
+    drawing: FreshConfig = FreshConfig()
+    """How fresh tasks are drawn."""
     data: DataConfig
     """Training tasks."""
     classification: ModelConfig
@@ -85,8 +92,9 @@ class PretrainConfig:
     """Comparisons."""
 
     def identity(self) -> "PretrainConfig":
-        """The config without what changes no result: name, places, cluster."""
-        return dataclasses.replace(self, name=None, root=None, tracking_uri=None, cluster=ClusterConfig())
+        """The config without what changes no result: name, places, cluster, how tasks are drawn ahead."""
+        places = {"name": None, "root": None, "tracking_uri": None, "cluster": ClusterConfig()}
+        return dataclasses.replace(self, **places, drawing=FreshConfig())
 
     def models(self) -> dict[TaskKind, ModelConfig]:
         """The two models by kind."""

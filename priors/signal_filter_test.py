@@ -79,6 +79,13 @@ def test_two_columns_that_tell_only_together_pass(features: int) -> None:
     assert measure(x, y, classes=2).passed.float().mean() > 0.9
 
 
+def test_three_columns_that_tell_only_together_pass_where_there_are_no_others() -> None:
+    """Only trees of several questions see this."""
+    x = numbers(features=3)
+    y = ((x > 0).sum(1) % 2).float()
+    assert measure(x, y, classes=2).passed.float().mean() > 0.9
+
+
 def test_parity_of_two_columns_of_the_prior_is_not_rejected_systematically() -> None:
     families = dataclasses.replace(PriorConfig().families, rules=RuleConfig(weights=(1.0, 0.0, 0.0, 0.0, 0.0)))
     prior = PriorConfig(only=(Family.RULES,), families=families, filter=OFF)
@@ -129,12 +136,12 @@ def test_a_strength_depends_on_no_other_task_of_the_batch() -> None:
     assert measure(x, y, classes=2).strength[0] == alone[0]
 
 
-def test_two_classes_are_measured_alike_beside_tasks_of_many() -> None:
-    x = numbers()
+def test_parity_of_two_classes_passes_beside_tasks_of_many_classes() -> None:
+    x = numbers(features=20)
     y = ((x[:, 0] > 0) ^ (x[:, 1] > 0)).float()
     number = torch.full((COUNT,), 2)
     number[-1] = 9
-    kinds = torch.zeros((COUNT, FEATURES), dtype=torch.int8)
+    kinds = torch.zeros((COUNT, 20), dtype=torch.int8)
     mixed = measure_signal(Draws(0), ON, x=x, y=y, column_kinds=kinds, num_classes=number)
     assert torch.equal(mixed.passed[:-1], measure(x, y, classes=2).passed[:-1])
 

@@ -6,6 +6,7 @@ Free of torch. What a task's parameters do not say is unknown (NaN), never guess
 import dataclasses
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -29,7 +30,7 @@ class TaskTable:
 
     Args:
         families: [T] names.
-        values: property → [T] float64; NaN where it is unknown or means nothing (classes of a regression task).
+        values: property → [T] numbers; NaN where it is unknown or means nothing (classes of a regression task).
     """
 
     families: np.ndarray
@@ -130,17 +131,21 @@ class SetSummary:
 def tabulate(groups: Iterable[TaskGroup]) -> TaskTable:
     """Reads every task's properties: sizes, columns of each kind, and each number among its parameters."""
     families: list[str] = []
-    rows: list[dict[str, float]] = []
+    parts: list[dict[str, np.ndarray]] = []
     for group in groups:
-        families += group.families
-        kinds = {name: (group.column_kinds == kind).sum(axis=1) for kind, name in KINDS.items()}
-        for index, text in enumerate(group.parameters):
-            row = {"rows": group.rows, "features": group.features}
-            row["classes"] = int(group.num_classes[index]) or math.nan
-            row |= {name: int(counts[index]) for name, counts in kinds.items()}
-            rows.append(_numbers(json.loads(text)) | row)
-    names = sorted({name for row in rows for name in row})
-    values = {name: np.array([row.get(name, math.nan) for row in rows], np.float64) for name in names}
+        families += [sys.intern(name) for name in group.families]
+        rows = [_numbers(json.loads(text)) for text in group.parameters]
+        names = {name for row in rows for name in row}
+        part = {name: np.array([row.get(name, math.nan) for row in rows], np.float64) for name in names}
+        part |= {name: (group.column_kinds == kind).sum(axis=1) for kind, name in KINDS.items()}
+        part["rows"], part["features"] = np.full(len(group), group.rows), np.full(len(group), group.features)
+        part["classes"] = np.where(group.num_classes > 0, group.num_classes, math.nan)
+        parts.append(part)
+    unknown = [np.full(len(part["rows"]), math.nan) for part in parts]
+    values = {
+        name: np.concatenate([part.get(name, nothing) for part, nothing in zip(parts, unknown, strict=True)])
+        for name in sorted({name for part in parts for name in part})
+    }
     return TaskTable(families=np.array(families, dtype=object), values=values)
 
 

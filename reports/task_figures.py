@@ -75,8 +75,8 @@ def planes_picture(planes: Sequence[Table], *, name: str, lead: str) -> Picture:
         axes.set_xlabel("first feature")
     what = "class" if planes[0].is_class else "target, from low (dark blue) to high (yellow)"
     caption = (
-        f"{lead} Colour: the {what}, of the {_NEIGHBOURS} nearest rows (where both features have few values, of the rows "
-        "of a cell), blended where they disagree. Spots without a row nearby are left empty."
+        f"{lead} Colour: the {what}, of the {_NEIGHBOURS} nearest rows (where both features have few values, of the "
+        "rows of a cell), blended where they disagree. Spots without a row nearby are left empty."
     )
     alt = f"{lead} {len(planes)} planes: {'; '.join(plane.title for plane in planes)}."
     return _lean(drawing.picture(figure, name=name, caption=caption, alt=alt))

@@ -75,7 +75,8 @@ def test_rejections_that_a_set_does_not_record_are_unknown_and_not_none(
     tmp_path: pathlib.Path, groups: list[TaskGroup]
 ) -> None:
     found = summarise(tabulate(groups), shard_set=_set(tmp_path, groups))
-    assert found.whole.rejected_share is None and all(part.drawn is None for part in found.families)
+    for part in (*found.families, found.whole):
+        assert part.drawn is part.rejected is part.rejected_share is None
 
 
 def test_quantiles_are_values_that_occur() -> None:

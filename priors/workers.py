@@ -18,7 +18,7 @@ from priors.generation import Runner, make_part
 from priors.recipe import Recipe
 from priors.shards import Entry
 from tools import ray_session
-from tools.failure import BadInput, ExitCode, Failure
+from tools.failure import ExitCode, Failure
 from tools.ray_session import ClusterConfig
 from tools.stores import Store
 
@@ -51,20 +51,10 @@ def connected(config: ClusterConfig) -> Iterator[Runner]:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray puts its own in place, which aborts the process
         try:
-            count = _num_workers(config, cores=int(ray.cluster_resources().get("CPU", 0)))
+            count = ray_session.num_workers(config, cores=int(ray.cluster_resources().get("CPU", 0)))
             yield functools.partial(_run, num_workers=count)
         finally:
             ray.shutdown()
-
-
-def _num_workers(config: ClusterConfig, *, cores: int) -> int:
-    wanted = config.num_workers if config.num_workers is not None else max(cores, 1)
-    if wanted < 1:
-        raise BadInput(ExitCode.BAD_FLAG, f"--cluster.num-workers {wanted} is too small: give 1 or more")
-    if wanted > cores:
-        text = f"--cluster.num-workers {wanted} is more than the cluster's {cores} cores: ask for {cores} or fewer"
-        raise BadInput(ExitCode.TOO_FEW_RESOURCES, text)
-    return wanted
 
 
 def _run(recipe: Recipe, store: Store, *, indices: Sequence[int], num_workers: int) -> Iterator[Entry]:
@@ -79,18 +69,18 @@ def _run(recipe: Recipe, store: Store, *, indices: Sequence[int], num_workers: i
     waiting, going = iter(ranges), {}
     while True:
         while len(going) < num_workers and (chosen := next(waiting, None)) is not None:
-            going[_make_range.remote(recipe, store.location, chosen)] = chosen
+            going[_make_range.remote(recipe, store.location, indices=chosen)] = chosen
         if not going:
             return
         done, _ = ray.wait(list(going))
         for handle in done:
             chosen = going.pop(handle)
-            for entry in _result(handle, chosen):
+            for entry in _result(handle, indices=chosen):
                 _check_shared(store, entry)
                 yield entry
 
 
-def _result(handle: ray.ObjectRef, indices: list[int]) -> list[Entry]:
+def _result(handle: ray.ObjectRef, *, indices: list[int]) -> list[Entry]:
     try:
         return ray.get(handle)
     except exceptions.RayTaskError as error:
@@ -110,7 +100,7 @@ def _check_shared(store: Store, entry: Entry) -> None:
 
 
 @ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)
-def _make_range(recipe: Recipe, location: str, indices: list[int]) -> list[Entry]:
+def _make_range(recipe: Recipe, location: str, *, indices: list[int]) -> list[Entry]:
     """Runs on a worker; parts of the range that an earlier try finished are made again, to the same bytes."""
     store = shards.as_store(location)
     return [make_part(recipe, store, index=index) for index in indices]

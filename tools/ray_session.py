@@ -51,6 +51,21 @@ def check_address(address: str) -> None:
         raise BadInput(ExitCode.BAD_FLAG, f"--cluster.address {address!r} is not known: use local or auto")
 
 
+def num_workers(config: ClusterConfig, *, cores: int) -> int:
+    """How many tasks of one core a cluster of `cores` runs at once.
+
+    Raises:
+        BadInput: BAD_FLAG below 1; TOO_FEW_RESOURCES with both numbers.
+    """
+    wanted = config.num_workers if config.num_workers is not None else max(cores, 1)
+    if wanted < 1:
+        raise BadInput(ExitCode.BAD_FLAG, f"--cluster.num-workers {wanted} is too small: give 1 or more")
+    if wanted > cores:
+        text = f"--cluster.num-workers {wanted} is more than the cluster's {cores} cores: ask for {cores} or fewer"
+        raise BadInput(ExitCode.TOO_FEW_RESOURCES, text)
+    return wanted
+
+
 @contextlib.contextmanager
 def init_arguments(address: str, *, packages: Sequence[str]) -> Iterator[dict[str, Any]]:
     """What `ray.init` is called with, for the time that the connection lasts.

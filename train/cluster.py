@@ -3,15 +3,8 @@
 import dataclasses
 from collections.abc import Collection
 
+from tools import ray_session
 from tools.failure import ExitCode, Failure
-
-RAY_SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_TRAIN_V2_ENABLED": "1",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-"""Environment variables that Ray reads while it is imported; workers get them too."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,15 +43,7 @@ def check_address(config: ClusterConfig) -> None:
     Raises:
         Failure: BAD_FLAG.
     """
-    if config.address.startswith("ray://"):
-        raise Failure(
-            ExitCode.BAD_FLAG,
-            f"--cluster.address {config.address} is a Ray Client address, over which training is not supported: "
-            "submit the command with Ray Jobs (`ray job submit --address http://HEAD:8265 -- ...`) "
-            "and use --cluster.address auto",
-        )
-    if config.address not in ("local", "auto"):
-        raise Failure(ExitCode.BAD_FLAG, f"--cluster.address {config.address!r} is not known: use local or auto")
+    ray_session.check_address(config.address)
 
 
 def workers_for(config: ClusterConfig, *, cpus: int, gpus: int, batch_sizes: Collection[int]) -> Workers:

@@ -12,10 +12,9 @@ from typing import Any
 
 from tools import config as configs
 from tools.failure import run_program
-from train.cluster import RAY_SETTINGS
+from tools.ray_session import RAY_SETTINGS
 from train.presets import PRESETS, checked
 from train.run import RunFolder, claimed, name_run
-
 
 _EPILOGUE = """What most people set:
   --name NAME               of the run; by default the preset and the config's digest

@@ -5,14 +5,10 @@ them again when one dies. Our source goes to the workers as modules, so no node 
 """
 
 import contextlib
-import importlib
 import json
-import logging
-import os
 import pathlib
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -21,16 +17,15 @@ import ray
 from ray import train as ray_train
 from ray.train import torch as ray_torch
 
-from tools import files, progress
+from tools import files, progress, ray_session
 from tools.failure import ExitCode, Failure
-from train.cluster import RAY_SETTINGS, ClusterConfig, Workers, check_address, workers_for
+from train.cluster import ClusterConfig, Workers, check_address, workers_for
 from train.job import Place, TrainingJob, run_job
 
 _POLL_SECONDS = 0.5
 _MAX_FAILURES = 3
 _COLLECTIVE_TIMEOUT_SECONDS = 300
 _FIRST_PARTY = ("tools", "priors", "model", "eval", "train")
-_TEMPORARY = pathlib.Path("/tmp")  # Ray's sockets need a short path
 
 
 @contextlib.contextmanager
@@ -45,61 +40,24 @@ def connected(config: ClusterConfig, *, batch_sizes: Collection[int]) -> Iterato
         Failure: BAD_FLAG for an address or a number that cannot be used; TOO_FEW_RESOURCES with both numbers.
     """
     check_address(config)
-    logging.getLogger("ray").setLevel(logging.ERROR)
     handler = signal.getsignal(signal.SIGTERM)
-    folder = _start_local() if config.address == "local" else _join()
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)  # Ray puts its own in place, which aborts the process
-    try:
-        resources = ray.cluster_resources()
-        cpus, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
-        yield workers_for(config, cpus=cpus, gpus=gpus, batch_sizes=batch_sizes)
-    finally:
-        ray.shutdown()
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _options() -> dict[str, Any]:
-    modules = [str(pathlib.Path(importlib.import_module(name).__file__).resolve().parent) for name in _FIRST_PARTY]
-    runtime = {"py_modules": modules, "env_vars": dict(RAY_SETTINGS)}
-    return {
-        "runtime_env": runtime,
-        "log_to_driver": False,
-        "logging_level": logging.ERROR,
-        "configure_logging": False,
-    }
-
-
-def _join() -> None:
-    try:
-        context = ray.init(address="auto", **_options())
-    except ConnectionError as error:
-        mend = "start one with `ray start --head`, or use --cluster.address local"
-        text = f"--cluster.address auto found no Ray cluster here: {mend}"
-        raise Failure(ExitCode.TOO_FEW_RESOURCES, text) from error
-    progress.say(f"joined the Ray cluster at {context.address_info['gcs_address']}")
-
-
-def _start_local() -> str:
-    """Starts a Ray instance of our own, on loopback only; returns its temporary folder."""
-    for left in _TEMPORARY.glob("veritab-*-*"):
-        pid = left.name.split("-")[1]
-        if pid.isdigit() and not pathlib.Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left, ignore_errors=True)  # of a job that was killed
-    folder = tempfile.mkdtemp(prefix=f"veritab-{os.getpid()}-", dir=_TEMPORARY)
-    try:
-        ray.init(
-            address="local",
-            include_dashboard=False,
-            _node_ip_address="127.0.0.1",
-            _temp_dir=folder,
-            **_options(),
-        )
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return folder
+    with ray_session.init_arguments(config.address, packages=_FIRST_PARTY) as arguments:
+        try:
+            context = ray.init(**arguments)
+        except ConnectionError as error:
+            mend = "start one with `ray start --head`, or use --cluster.address local"
+            text = f"--cluster.address {config.address} found no Ray cluster here: {mend}"
+            raise Failure(ExitCode.TOO_FEW_RESOURCES, text) from error
+        if config.address != "local":
+            progress.say(f"joined the Ray cluster at {context.address_info['gcs_address']}")
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray puts its own in place, which aborts the process
+        try:
+            resources = ray.cluster_resources()
+            cpus, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+            yield workers_for(config, cpus=cpus, gpus=gpus, batch_sizes=batch_sizes)
+        finally:
+            ray.shutdown()
 
 
 def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[], None]) -> None:

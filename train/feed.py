@@ -1,7 +1,7 @@
 """Where a training worker's batches come from: a shard set that is read, or tasks drawn beside the training.
 
-Which of the two changes neither tasks nor their number, but the order of training, which depends on a digest that only
-a finished shard set has.
+Fresh tasks are those that a shard set of the same recipe would hold. Only their order is another, since it depends on a
+digest that only a finished shard set has.
 """
 
 import contextlib

@@ -103,7 +103,8 @@ def _job(run: RunFolder, kind: TaskKind) -> TrainingJob:
     model, folder, shards = run.config.models()[kind], run.kind_path(kind), run.config.shards(kind)
     folder.mkdir(exist_ok=True)
     seed, num_tasks = run.config.seed, run.config.data.num_tasks
-    recipe = Recipe(config=shards, seed=seed, num_parts=shards.num_parts(num_tasks))
+    drawn = dataclasses.replace(shards, group_size=model.loop.batch_size)  # of a larger group, the rest would be lost
+    recipe = Recipe(config=drawn, seed=seed, num_parts=drawn.num_parts(num_tasks))
     return TrainingJob(
         network=model.network,
         loop=model.loop,

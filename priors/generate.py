@@ -166,6 +166,10 @@ def _runner(cluster: ray_session.ClusterConfig, *, workers: int) -> contextlib.A
 
 def _made_set(order: Order) -> str:
     shard_set = make_set(order)
+    machines = sorted({entry["machine"] for entry in shard_set.manifest["parts"]})
+    if len(machines) > 1:
+        kinds = "; ".join(machines)
+        progress.say(f"made on {len(machines)} kinds of machine ({kinds}): no single one makes these bytes again")
     size = f"{shard_set.num_tasks} {shard_set.kind} tasks, {shard_set.num_bytes / 1e6:.1f} MB"
     return f"{size}, digest {shard_set.digest[:16]}{_verdict(order)}: {stores.open_store(shard_set.folder)}"
 

@@ -66,12 +66,12 @@ def _main(argv: list[str]) -> None:
     if threads < 1:
         raise BadInput(ExitCode.BAD_FLAG, f"--threads {threads} is too small: give 1 or more")
     store = stores.open_store(stores.user_location(flags.folder))
-    start = time.perf_counter()
+    start, cpu_start = time.perf_counter(), time.process_time()
     num_bytes = sum(entry["bytes"] for entry in read_manifest(store)["parts"])
     with _watch(num_bytes) as report:
         shard_set = ShardSet.open(store, threads=threads, report=report)
-    seconds = time.perf_counter() - start
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     parts = len(shard_set.manifest["parts"])
     found = f"{shard_set.num_tasks} {shard_set.kind} tasks in {parts} files, {num_bytes / 1e6:.1f} MB"
-    speed = f"{num_bytes / 1e9 / seconds:.2f} GB/s, threads: {threads}"
+    speed = f"{num_bytes / 1e9 / seconds:.2f} GB/s, {num_bytes / 1e9 / cpu_seconds:.2f} GB a core second, threads: {threads}"
     print(f"{found}, digest {shard_set.digest[:16]}: all whole ({speed})")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from priors import shards
+from priors import shards, verify
 from priors.group import TaskGroup
 from priors.task import TaskKind
 from tools.failure import ExitCode
@@ -70,7 +70,7 @@ def _age(folder: pathlib.Path) -> None:
 def test_a_whole_set_is_called_whole(folder: pathlib.Path) -> None:
     done = run(str(folder))
     assert done.returncode == 0 and "4 regression tasks in 2 files" in done.stdout and "all whole (" in done.stdout
-    assert "GB/s, threads: " in done.stdout
+    assert "GB a core second, threads: " in done.stdout
 
 
 def test_a_uri_is_verified_too(folder: pathlib.Path) -> None:
@@ -78,6 +78,18 @@ def test_a_uri_is_verified_too(folder: pathlib.Path) -> None:
     _flip(folder)
     done = run(f"file://{folder}", "--threads", "2")
     assert done.returncode == ExitCode.SHARD_CORRUPT and f"file://{folder}/part-00001.arrow is damaged" in done.stderr
+
+
+def test_a_check_of_a_few_seconds_shows_its_progress_and_a_short_one_does_not(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for patience, shown in ((60.0, False), (-1.0, True)):
+        monkeypatch.setattr(verify, "_PATIENCE_SECONDS", patience)
+        monkeypatch.setattr(sys, "argv", ["verify", str(folder)])
+        with pytest.raises(SystemExit) as stop:
+            verify.main()
+        assert stop.value.code == 0
+        assert ("verified: 0/0" in capsys.readouterr().err) is shown
 
 
 def test_no_threads_are_refused(folder: pathlib.Path) -> None:

@@ -61,7 +61,7 @@ def _run(recipe: Recipe, store: Store, *, indices: Sequence[int], num_workers: i
     """Keeps `num_workers` ranges going; a range whose process dies is made again.
 
     Raises:
-        Failure: what a worker refused; WORKER_FAILED for a range whose process died again and again; NOT_WRITABLE
+        Failure: what a worker refused; WORKER_FAILED for a range whose process died again and again, or a node that cannot work; NOT_WRITABLE
             for a folder that the nodes do not share.
     """
     length = max(1, len(indices) // (num_workers * _RANGES_PER_WORKER))
@@ -86,9 +86,15 @@ def _result(handle: ray.ObjectRef, *, indices: list[int]) -> list[Entry]:
     except exceptions.RayTaskError as error:
         if isinstance(error.cause, Failure):
             raise error.cause from None
+        if isinstance(error.cause, ImportError):
+            mend = "install the packages of requirements.lock on every node"
+            raise Failure(
+                ExitCode.WORKER_FAILED, f"a node of the cluster cannot work ({error.cause}): {mend}"
+            ) from error
         raise
-    except (exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.OutOfMemoryError) as error:
-        what = f"the processes that made parts {indices[0]} to {indices[-1]} died {_MAX_RETRIES + 1} times"
+    except exceptions.RayError as error:
+        reason = " ".join(str(error).split())[:200]
+        what = f"making parts {indices[0]} to {indices[-1]} failed {_MAX_RETRIES + 1} times ({reason})"
         raise Failure(ExitCode.WORKER_FAILED, f"{what}: run the same command again to go on") from error
 
 

@@ -22,7 +22,7 @@ from pyarrow import fs
 from tools import files, paths
 from tools.failure import ExitCode, Failure
 
-_CHUNK_BYTES = 4 * 2**20
+_CHUNK_BYTES = 2**20
 _TEMPORARY = re.compile(r"\..+\.\d+\.[0-9a-f]{8}\.tmp")  # as `files.write_bytes` names them
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 

@@ -6,10 +6,11 @@ to do with the rest.
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 
-from priors.draws import Draws, apply_by_code, standardised
+from priors.draws import Draws
 from priors.node_roles import NodeRoles
 from priors.node_states import COMPONENTS, NodeStates
 from priors.random_graph import RandomGraphs
@@ -49,29 +50,30 @@ def draw_views(
     share = torch.where(roles.repeated, config.repeated_share, config.changed_share)
     changed = (draws.uniform((count, features)) < share) & ~roles.strangers
     picked = changed.view(-1).nonzero().squeeze(-1)
-    if len(picked):
-        other = components[place[picked] ^ 1]  # components of a node are neighbours
-        flat[picked] = _changed(draws, config, seen=flat[picked], other=other)
+    way = draws.choice((len(picked),), weights=(config.noisy, config.blended, config.stepped, config.bent))
+    way, order = (way + (way == _BENT) * draws.integers(way.shape, low=0, high=len(_BENDS) - 1)).sort(stable=True)
+    picked = picked[order]
+    sizes = way.bincount(minlength=_BENT + len(_BENDS)).tolist()
+    seen = flat[picked]
+    _change(draws, seen.split(sizes), others=components[place[picked[sizes[0] :][: sizes[1]]] ^ 1])
+    flat[picked] = torch.nn.functional.layer_norm(seen, (rows,), eps=1e-5)
     odd = roles.strangers.view(-1).nonzero().squeeze(-1)
     if len(odd):
         flat[odd] = _strangers(draws, tasks=odd // features, count=count, rows=rows)
     return flat.view(count, features, rows)
 
 
-def _changed(draws: Draws, config: NodeViewConfig, *, seen: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """[n, R] views `seen`, each changed in a way of its own; `other` is the other component of the same node."""
-    number = len(seen)
-    weights = (config.noisy, config.blended, config.bent, config.stepped)
-    way = draws.choice((number,), weights=weights)
-    angle = draws.uniform((number, 1), low=0.2, high=1.4)
-    other = torch.where((way == 0).unsqueeze(-1), draws.normal(seen.shape), other)
-    angle = torch.where((way == 0).unsqueeze(-1), draws.log_uniform((number, 1), low=0.03, high=1.0), angle)
-    mixed = (way <= 1).unsqueeze(-1)
-    seen = torch.where(mixed, angle.cos() * seen + angle.sin() * other, seen)
-    bend = draws.integers((number,), low=1, high=len(_BENDS) - 1) * (way == 2)
-    seen = apply_by_code(seen, bend, functions=_BENDS)
-    step = draws.log_uniform((number, 1), low=0.3, high=2.0)
-    return standardised(torch.where((way == 3).unsqueeze(-1), (seen / step).round() * step, seen))
+def _change(draws: Draws, seen: Sequence[torch.Tensor], *, others: torch.Tensor) -> None:
+    """Changes views in place, [n, R] for each way; `others` are the other components of the nodes to be blended."""
+    noisy, blended, stepped, *bent = seen
+    noise = draws.normal(noisy.shape)
+    for views, added, low, high in ((noisy, noise, 0.03, 1.0), (blended, others, 0.2, 1.4)):
+        angle = draws.log_uniform((len(views), 1), low=low, high=high)
+        views.mul_(angle.cos()).addcmul_(added, angle.sin())
+    step = draws.log_uniform((len(stepped), 1), low=0.3, high=2.0)
+    stepped.div_(step).round_()
+    for bend, views in zip(_BENDS, bent, strict=True):
+        views.copy_(bend(views))
 
 
 def _strangers(draws: Draws, *, tasks: torch.Tensor, count: int, rows: int) -> torch.Tensor:
@@ -81,8 +83,8 @@ def _strangers(draws: Draws, *, tasks: torch.Tensor, count: int, rows: int) -> t
     return share.sqrt() * driver[tasks] + (1 - share).sqrt() * draws.normal((len(tasks), rows))
 
 
+_BENT = 3  # ways before the first bend: noisy, blended, stepped
 _BENDS = (
-    lambda z: z,
     torch.square,
     torch.abs,
     lambda z: torch.tanh(2 * z),

@@ -219,21 +219,22 @@ def test_votes_of_a_class_add_up() -> None:
     assert 0.25 < (classes[:, 0] == 1).float().mean() < 0.75
 
 
-def test_clusters_move_as_many_columns_as_are_relevant() -> None:
+def test_clusters_move_and_widen_as_many_columns_as_are_relevant() -> None:
     config = dataclasses.replace(CLUSTERS, max_prototypes=3)
     plain = CauseConfig(independent_share=1.0, duplicate_share=0.0)
-    draft = make(config, request=request_for(TaskKind.REGRESSION, rows=600, causes=plain, count=60))
-    raw = draft.columns.signal
-    moved = torch.zeros((60, 5))
-    for task in range(60):
+    draft = make(config, request=request_for(TaskKind.REGRESSION, rows=800, causes=plain, count=60))
+    moved, widened = torch.zeros((60, 5)), torch.zeros((60, 5))
+    for task, signal in enumerate(draft.columns.signal):
         _, cell = (draft.scores[task] * 1e3).round().unique(dim=1, return_inverse=True)
-        for code in cell.unique():
-            inside = raw[task][:, cell == code]
-            moved[task] += inside.shape[1] / 600 * inside.mean(-1).square()
-    found = (moved > 0.03).sum(-1)
+        insides = [signal[:, cell == code] for code in cell.unique()]
+        assert len(insides) <= draft.facts["prototypes"][task]
+        moved[task] = sum(inside.shape[1] / 800 * inside.mean(-1).square() for inside in insides)
+        spans = torch.stack([inside.std(-1).log() for inside in insides if inside.shape[1] >= 100])
+        widened[task] = spans.amax(0) - spans.amin(0)
+    found = ((moved > 0.03) | (widened > 0.6)).sum(-1)
     assert (found <= draft.facts["relevant"]).all() and (found >= 1).float().mean() > 0.8
     assert (found == draft.facts["relevant"]).float().mean() > 0.4
-    assert {1, 5} <= set(draft.facts["relevant"].tolist())
+    assert {1, 5} <= set(draft.facts["relevant"].tolist()) and (widened > 0.6).any()
 
 
 @pytest.mark.parametrize("kind", TaskKind)

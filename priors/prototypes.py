@@ -96,7 +96,7 @@ def sample_prototypes(draws: Draws, config: PrototypesConfig, *, request: TableR
     likeness = measure_likeness(draws, config, table=table, importance=importance, number=number)
     belonging = measure_belonging(draws, likeness.distances, form=form, member=member)
     scores = draws.normal((count, _NUM_SCORES, belonging.shape[1])) @ belonging
-    scores = _with_slopes(draws, scores, likeness=likeness, belonging=belonging, share=config.slope_share)
+    scores = add_slopes(draws, scores, likeness=likeness, belonging=belonging, share=config.slope_share)
     classes, lost = draw_classes(draws, config, belonging=belonging, form=form, number=number, request=request)
     varied = table.signal.amax(-1) > 0
     return Draft(
@@ -207,10 +207,21 @@ def measure_belonging(
     return belonging
 
 
-def _with_slopes(
+def add_slopes(
     draws: Draws, scores: torch.Tensor, *, likeness: Likeness, belonging: torch.Tensor, share: float
 ) -> torch.Tensor:
-    """Adds to the scores [B, 3, R] of some tasks the slopes of the prototypes that a row belongs to."""
+    """Adds to the scores of some tasks a slope around each prototype, 0 at the prototype itself.
+
+    Args:
+        draws: the random source.
+        scores: [B, 3, R]; changed in place.
+        likeness: points and prototypes.
+        belonging: [B, K, R] weights of the prototypes for each row.
+        share: of the tasks that get slopes.
+
+    Returns:
+        The scores.
+    """
     tasks = draws.happens((len(scores),), share=share).nonzero().squeeze(-1)
     if not len(tasks):
         return scores

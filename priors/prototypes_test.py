@@ -14,6 +14,7 @@ from priors.draws import Draws
 from priors.prototypes import (
     Form,
     PrototypesConfig,
+    add_slopes,
     draw_classes,
     measure_belonging,
     measure_likeness,
@@ -179,6 +180,27 @@ def test_slopes_make_the_pieces_straight_lines() -> None:
     turn = (y[:, 2:] - y[:, :-2]) * (x[:, 1:-1] - x[:, :-2]) - (y[:, 1:-1] - y[:, :-2]) * (x[:, 2:] - x[:, :-2])
     straight = (turn.abs() < 1e-4).float().mean(-1)
     assert straight.min() > 0.85 and ((y.diff(dim=-1).abs() < 1e-5).float().mean(-1) < 0.5).all()
+
+
+def test_every_prototype_has_its_own_slope_and_none_at_itself() -> None:
+    table, weights = table_of(NUMBERS, features=2), torch.ones((30, 2))
+    likeness = measure_likeness(Draws(0), NEAREST, table=table, importance=weights, number=torch.full((30,), 3))
+    belonging = torch.nn.functional.one_hot(likeness.distances.argmin(1), 3).transpose(1, 2).float()
+    rise = add_slopes(Draws(1), torch.zeros((30, 3, 150)), likeness=likeness, belonging=belonging, share=1.0)
+    assert rise.gather(2, likeness.index.unsqueeze(1).expand(-1, 3, -1)).abs().max() < 1e-3
+    apart = []
+    for task in range(30):
+        slopes = []
+        for cell in range(3):
+            inside = belonging[task, cell] > 0
+            gap = (likeness.points[task][:, inside] - likeness.centres[task, :, cell : cell + 1]).T.double()
+            if len(gap) >= 20:
+                slopes.append(torch.linalg.lstsq(gap, rise[task, 0, inside].double(), driver="gelsd").solution)
+                assert (gap @ slopes[-1] - rise[task, 0, inside]).abs().max() < 1e-3
+        apart += [float((a - b).norm() / a.norm()) for a, b in zip(slopes, slopes[1:], strict=False)]
+    assert len(apart) > 20 and np.median(apart) > 0.5
+    none = add_slopes(Draws(1), torch.zeros((30, 3, 150)), likeness=likeness, belonging=belonging, share=0.0)
+    assert (none == 0).all()
 
 
 def test_prototypes_carry_classes_and_classes_have_their_own_numbers_of_prototypes() -> None:

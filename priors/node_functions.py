@@ -103,11 +103,10 @@ class NodeParameters:
     offset: torch.Tensor
     outward: torch.Tensor
 
-    def between(self, start: int, stop: int) -> Self:
-        """Those of the nodes start … stop − 1."""
-        return dataclasses.replace(
-            self,
-            inward=self.inward[start:stop],
+    def between(self, start: int, stop: int, *, inputs: int) -> Self:
+        """Those of the nodes start … stop − 1, of which only the first inputs count."""
+        return type(self)(
+            inward=self.inward[start:stop, :, :inputs],
             offset=self.offset[start:stop],
             outward=self.outward[start:stop],
         )

@@ -191,8 +191,12 @@ def test_nodes_of_one_function_differ_and_can_be_taken_apart(function: NodeFunct
     inputs[:] = inputs[2]  # three parents for all
     values = evaluate(function, parameters, inputs=inputs)
     assert len(values.flatten(1).unique(dim=0)) == NODES
-    some = evaluate(function, parameters.between(10, 20), inputs=inputs[10:20])
+    some = evaluate(function, parameters.between(10, 20, inputs=inputs.shape[1]), inputs=inputs[10:20])
     assert (some - values[10:20]).abs().max() < 1e-4
+    alone = inputs.clone()
+    alone[:, COMPONENTS:] = 0
+    first = evaluate(function, parameters.between(0, NODES, inputs=COMPONENTS), inputs=alone[:, :COMPONENTS])
+    assert (first - evaluate(function, parameters, inputs=alone)).abs().max() < 1e-4
 
 
 def test_functions_are_mixed_within_tasks_and_tasks_have_preferences() -> None:

@@ -24,6 +24,8 @@ from priors.node_functions import (
 from priors.random_graph import RandomGraphs
 
 COMPONENTS = 2
+_FEW_PARENTS = 2
+_WORTH_A_CALL = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,7 +83,8 @@ def run_graphs(
     count, number = len(graphs.sizes), len(graphs.tasks)
     codes = draw_functions(draws, functions, tasks=graphs.tasks, count=count)
     pairs = draws.happens((count,), share=pair_share)
-    key = graphs.levels * len(NodeFunction) + codes
+    crowded = (graphs.parents < number).sum(-1) > _FEW_PARENTS
+    key = (graphs.levels * len(NodeFunction) + codes) * 2 + crowded
     order = key.argsort(stable=True)
     places = torch.empty_like(order).scatter_(0, order, draws.arange(number))
     shares = _noise_shares(draws, noise, graphs=graphs) * (graphs.levels > 0)
@@ -93,7 +96,8 @@ def run_graphs(
         chosen = (codes[order] == code).nonzero().squeeze(-1)
         parameters.append(draw_parameters(draws, function, used=used.flatten(1)[chosen], components=COMPONENTS))
     values = _noise(draws, noise, tasks=graphs.tasks[order], count=count, rows=rows)
-    layout = key.bincount(minlength=len(NodeFunction) * (int(graphs.levels.max()) + 1)).view(-1, len(NodeFunction))
+    layout = key.bincount(minlength=2 * len(NodeFunction) * (int(graphs.levels.max()) + 1))
+    layout = layout.view(-1, len(NodeFunction), 2)
     _fill(values, inputs=inputs, parameters=parameters, shares=shares[order], layout=layout.tolist())
     return NodeStates(values=values, places=places, functions=codes, noise_shares=shares, pairs=pairs)
 
@@ -122,23 +126,35 @@ def _fill(
     inputs: torch.Tensor,
     parameters: list[NodeParameters],
     shares: torch.Tensor,
-    layout: list[list[int]],
+    layout: list[list[list[int]]],
 ) -> None:
-    """Replaces the noise in `values` by the nodes' values, one level after another."""
+    """Replaces the noise in `values` by the nodes' values, one level after another.
+
+    Args:
+        values: [M + 1, D, R], in the order of level, function, and whether a node has more than a few parents.
+        inputs: [M, P], where the parents of each node are.
+        parameters: of the nodes of each function, in the same order.
+        shares: [M], of noise.
+        layout: number of nodes by level, function, and whether there are many parents.
+    """
     rows = values.shape[-1]
     loud, clear = shares.sqrt().view(-1, 1, 1), (1 - shares).sqrt().view(-1, 1, 1)
     done = [0] * len(NodeFunction)
     start = 0
-    for sizes in layout:
-        stop = start + sum(sizes)
-        parents = values.index_select(0, inputs[start:stop].reshape(-1)).view(stop - start, -1, rows)
-        parts, at = [], 0
+    for level in layout:
         for code, function in enumerate(NodeFunction):
-            if size := sizes[code]:
-                chosen = parameters[code].between(done[code], done[code] + size)
-                parts.append(evaluate(function, chosen, inputs=parents[at : at + size]))
-                at += size
+            for size, parents in _portions(*level[code], most=inputs.shape[1]):
+                stop = start + size
+                seen = values.index_select(0, inputs[start:stop, :parents].reshape(-1)).view(size, -1, rows)
+                chosen = parameters[code].between(done[code], done[code] + size, inputs=seen.shape[1])
+                fresh = torch.nn.functional.layer_norm(evaluate(function, chosen, inputs=seen), (rows,), eps=1e-5)
+                values[start:stop].mul_(loud[start:stop]).addcmul_(fresh, clear[start:stop])
                 done[code] += size
-        fresh = torch.nn.functional.layer_norm(torch.cat(parts), (rows,), eps=1e-5)
-        values[start:stop].mul_(loud[start:stop]).addcmul_(fresh, clear[start:stop])
-        start = stop
+                start = stop
+
+
+def _portions(few: int, many: int, *, most: int) -> list[tuple[int, int]]:
+    """Sizes of the calls for nodes with few and with many parents, and how many parents to read; small ones are one."""
+    apart = few >= _WORTH_A_CALL or not many
+    sizes = [(few, min(_FEW_PARENTS, most)), (many, most)] if apart else [(few + many, most)]
+    return [(size, parents) for size, parents in sizes if size]

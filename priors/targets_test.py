@@ -131,7 +131,7 @@ def test_flipped_labels_are_a_bounded_share_and_counted() -> None:
 
 @pytest.mark.parametrize("config", [RANKS, VALUES, CLUSTERS], ids=["ranks", "values", "clusters"])
 def test_the_noise_of_labels_is_what_differs_from_the_noise_free_ones(config: TargetConfig) -> None:
-    """Equal draws with and without noise differ in about as many rows as is noted: borders move little, centres more."""
+    """Equal draws with and without noise differ in about as many rows as is noted; borders move little, centres do."""
     config = dataclasses.replace(config, binary_share=1.0, balanced_share=1.0)
     scores = scores_of(7, count=200, rows=400)
     clean = cut(config, scores=scores)
@@ -149,7 +149,7 @@ def test_the_noise_of_labels_is_what_differs_from_the_noise_free_ones(config: Ta
 
 
 def test_noise_that_a_family_added_itself_counts_too() -> None:
-    """A score of which a share is noise disagrees at the median with its noise-free part in arccos(√(1 − share)) / π."""
+    """A score of which a share is noise disagrees at the median with its other part in arccos(√(1 − share)) / π."""
     config = dataclasses.replace(RANKS, binary_share=1.0, balanced_share=1.0)
     share = torch.tensor([0.0, 0.1, 0.4]).repeat_interleave(100)
     labels = cut(config, scores=scores_of(7, count=300, rows=400), own_noise=share)

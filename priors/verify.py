@@ -73,5 +73,6 @@ def _main(argv: list[str]) -> None:
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     parts = len(shard_set.manifest["parts"])
     found = f"{shard_set.num_tasks} {shard_set.kind} tasks in {parts} files, {num_bytes / 1e6:.1f} MB"
-    speed = f"{num_bytes / 1e9 / seconds:.2f} GB/s, {num_bytes / 1e9 / cpu_seconds:.2f} GB a core second, threads: {threads}"
+    gigabytes = num_bytes / 1e9
+    speed = f"{gigabytes / seconds:.2f} GB/s, {gigabytes / cpu_seconds:.2f} GB a core second, threads: {threads}"
     print(f"{found}, digest {shard_set.digest[:16]}: all whole ({speed})")

@@ -61,8 +61,8 @@ def _run(recipe: Recipe, store: Store, *, indices: Sequence[int], num_workers: i
     """Keeps `num_workers` ranges going; a range whose process dies is made again.
 
     Raises:
-        Failure: what a worker refused; WORKER_FAILED for a range whose process died again and again, or a node that cannot work; NOT_WRITABLE
-            for a folder that the nodes do not share.
+        Failure: what a worker refused; WORKER_FAILED for a range whose process died again and again, or a node that
+            cannot work; NOT_WRITABLE for a folder that the nodes do not share.
     """
     length = max(1, len(indices) // (num_workers * _RANGES_PER_WORKER))
     ranges = [list(indices[start : start + length]) for start in range(0, len(indices), length)]

@@ -1,7 +1,7 @@
 """Landmarkers: held-out scores of simple learners on one table, which tell how its target depends on its columns.
 
 What one column tells, a linear map, a sum of one effect for each column (naive Bayes and an additive fit), neighbours,
-a small tree, and extremely randomised trees; their differences separate linear, additive, local and interacting targets.
+a small tree, and extremely randomised trees; their differences tell linear, additive, local and interacting targets.
 Pfahringer, Bensusan and Giraud-Carrier (2000), "Meta-learning by landmarking various learning algorithms".
 
 Scores are relative to chance: 0 is what the target alone gives, 1 is perfect. Classification: 2·AUC − 1, one class

@@ -10,8 +10,10 @@ import collections
 import concurrent.futures
 import dataclasses
 import functools
+import math
 import multiprocessing
 import pathlib
+import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,7 +31,7 @@ from priors.realism_study import Sample, Study, TableHalf, floor, measured, plan
 from priors.shards import ShardSet
 from priors.task import ColumnKind, Task, TaskKind
 from reports.realism_figures import distance_picture, plane_picture, separation_picture
-from tools import files, paths, progress
+from tools import files, paths, progress, stores
 from tools.config import parse_flags
 from tools.failure import BadInput, ExitCode, run_program
 
@@ -37,6 +39,8 @@ _PROGRAM = "bazel run //priors:realism --"
 _FEWEST_TABLES = 5
 _FEWEST_TASKS = 10
 _POOL = 25  # tasks read for each one that is used, so that sizes can be matched
+_REAL = "real"
+_LOG_COLUMNS = 140
 _MOST_ROWS = 2000  # of a real table, before parts are taken
 
 
@@ -50,16 +54,16 @@ class RealismFlags:
     from synthetic.
     """
 
-    folder: tyro.conf.Positional[pathlib.Path]
-    """Folder of the shard set; its kind of task decides which tables are used."""
+    folder: tyro.conf.Positional[str]
+    """Folder or URI of the shard set; its kind of task decides which tables are used."""
     tables: pathlib.Path
     """Folder of real tables with their manifest.json."""
     peer: tuple[pathlib.Path, ...] = ()
     """Files of tasks of other priors (classification); files named alike up to a hyphen are one prior."""
     half: tyro.conf.EnumChoicesFromValues[TableHalf] = TableHalf.ALL
     """Which tables are compared: all, or one of two fixed halves (by name): choose on one, report on the other."""
-    num_tasks: int = 600
-    """Synthetic tasks measured, spread evenly over the families."""
+    num_tasks: int = 800
+    """Synthetic tasks measured, half of them evenly over the families, half by their shares."""
     parts: int = 4
     """Parts taken of each real table."""
     workers: int = 1
@@ -79,7 +83,7 @@ def main() -> None:
 
 def _main(argv: list[str]) -> None:
     flags = _checked(parse_flags(RealismFlags, argv, program=_PROGRAM))
-    shard_set = ShardSet.open(paths.user_path(flags.folder))
+    shard_set = ShardSet.open(stores.user_location(flags.folder))
     pool = _pool(shard_set, flags)
     study = _study(flags, pool=pool, tasks_of=_real_tables(flags, kind=shard_set.kind))
     record: dict[str, Any] = {"shards": shard_set.digest, "kind": shard_set.kind.value, "half": flags.half.value}
@@ -147,34 +151,35 @@ def _study(flags: RealismFlags, *, pool: list[Task], tasks_of: list[Task]) -> St
     limits = table_parts.limits_of(pool)
     parts, owners = table_parts.real_parts(tasks_of, limits=limits, count=flags.parts, seed=flags.seed)
     families = collections.Counter(task.family for task in pool)
-    sets = {"": parts}
-    for name in sorted(families):
-        sets[name] = _matched([task for task in pool if task.family == name], parts, flags=flags, of=len(families))
+    sets = {_REAL: parts}
+    for name, number in sorted(families.items()):
+        portion = (1 / len(families) + number / len(pool)) / 2  # rare families are measured too
+        of_family = [task for task in pool if task.family == name]
+        sets[name] = _matched(of_family, parts, count=math.ceil(flags.num_tasks * portion), seed=flags.seed)
     for name, tasks in _peers(flags, kind=pool[0].kind):
-        sets[name] = _matched(tasks, parts, flags=flags, of=3)
+        sets[name] = _matched(tasks, parts, count=math.ceil(flags.num_tasks / 3), seed=flags.seed)
+    for name in [name for name, tasks in sets.items() if len(tasks) < _FEWEST_TASKS]:
+        progress.say(f"{name} has {len(sets.pop(name))} usable tasks and is left out: a larger DIR has more")
+    if len(sets) < 2:
+        what = f"shard set {flags.folder} has fewer than {_FEWEST_TASKS} usable tasks of every family"
+        raise BadInput(ExitCode.SHARD_MISSING, f"{what}: generate a larger set")
     vectors = iter(_measured([task for tasks in sets.values() for task in tasks], flags=flags))
     values = {}
     for name, tasks in sets.items():
         found = [next(vectors) for _ in tasks]
         names = found[0].names
         values[name] = np.array([vector.values for vector in found])
-    real = RealParts(values=values.pop(""), owners=owners)
+    real = RealParts(values=values.pop(_REAL), owners=owners)
     samples = [Sample(name=name, values=part, share=families.get(name, 0) / len(pool)) for name, part in values.items()]
     table_names = tuple(task.parameters["table"] for task in tasks_of)
     return Study(real=real, table_names=table_names, feature_names=names, samples=tuple(samples), seed=flags.seed)
 
 
-def _matched(tasks: list[Task], parts: list[Task], *, flags: RealismFlags, of: int) -> list[Task]:
-    """This family's portion of the tasks, of the sizes of the real parts in random order."""
-    order = np.random.default_rng([flags.seed, 11]).permutation(len(parts))
-    portion = -(-flags.num_tasks // of)
-    sizes = [table_parts.size_of(parts[i]) for i in np.resize(order, portion)]
-    limits = table_parts.limits_of(parts)
-    found = table_parts.matching_parts(tasks, sizes=sizes, limits=limits, seed=flags.seed)
-    if len(found) < _FEWEST_TASKS:
-        name, least = tasks[0].family, _FEWEST_TASKS
-        raise BadInput(ExitCode.BAD_FLAG, f"{name} has {len(found)} usable tasks: give {least} or more (larger DIR)")
-    return found
+def _matched(tasks: list[Task], parts: list[Task], *, count: int, seed: int) -> list[Task]:
+    """Parts of at most `count` tasks, of the sizes of the real parts in random order."""
+    order = np.random.default_rng([seed, 11]).permutation(len(parts))
+    sizes = [table_parts.size_of(parts[i]) for i in np.resize(order, count)]
+    return table_parts.matching_parts(tasks, sizes=sizes, limits=table_parts.limits_of(parts), seed=seed)
 
 
 def _peers(flags: RealismFlags, *, kind: TaskKind) -> Iterator[tuple[str, list[Task]]]:
@@ -234,7 +239,7 @@ def _measured(tasks: Sequence[Task], *, flags: RealismFlags) -> list[FeatureVect
 
 
 def _show(record: dict[str, Any]) -> None:
-    console = rich.console.Console()
+    console = rich.console.Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, highlight=False)
     title = f"{record['kind']}: {record['tables']} tables ({record['half']}), {record['parts']} parts"
     table = rich.table.Table(title=title)
     for heading in ("prior", "tasks", "distance", "95 %", "coverage", "95 %"):
@@ -250,7 +255,8 @@ def _show(record: dict[str, Any]) -> None:
     for part in record["rows"][0].get("separations", ())[:12]:
         word, share = ("more", part["above"]) if part["above"] > 0.5 else ("less", 1 - part["above"])
         quantiles = f"median {part['real'][1]:.3g} against {part['synthetic'][1]:.3g}"
-        console.print(f"  real tables have {word} {part['name']}: in {share:.2f} of pairs, {quantiles}")
+        line = f"  real tables have {word} {part['name']}: in {share:.2f} of pairs, {quantiles}"
+        console.print(line)
     if record["weights"]:
         _show_weights(console, record["weights"])
 

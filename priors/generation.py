@@ -214,6 +214,7 @@ def _make_absent(order: Order, store: Store, *, whole: bool) -> dict[int, Entry]
         store.remove(MANIFEST)
     for entry in order.run(recipe, store, indices=absent):
         accept(entry)
+    store.remove_leftovers()  # of processes that were killed and whose parts others have made
     return entries
 
 

@@ -5,7 +5,7 @@ import functools
 import json
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from priors.generation import Order, ensure_shards, make_range, make_set, run_he
 from priors.mixture import VERSION, PriorConfig
 from priors.recipe import Recipe, ShardConfig, check_same, machine, read_manifest_of, recipe_of, sample_part
 from priors.task import TaskKind
-from tools import files
+from tools import files, stores
 from tools.failure import ExitCode, Failure
 
 PRIOR = PriorConfig(min_rows=32, max_rows=64, max_features=4, kind=TaskKind.REGRESSION)
@@ -83,6 +83,17 @@ def test_a_range_leaves_the_parts_of_others_alone(tmp_path: pathlib.Path, origin
     make_range(Order(recipe=dataclasses.replace(RECIPE, first_part=4, num_parts=1), out=folder, run=HERE))
     assert "MANIFEST.json" not in hashes(folder)  # it would not hold all that lies there
     assert shards.claimed_entries(shards.as_store(folder)).keys() == {0, 1, 2, 4}
+
+
+def test_what_killed_processes_leave_during_a_run_is_removed(tmp_path: pathlib.Path, original: pathlib.Path) -> None:
+    """D1: a worker dies while it writes, another makes its part."""
+
+    def run(recipe: Recipe, store: stores.Store, *, indices: Sequence[int]) -> Iterator[shards.Entry]:
+        (tmp_path / ".part-00001.arrow.4194305.0123abcd.tmp").touch()
+        yield from run_here(recipe, store, indices=indices, workers=1)
+
+    make_set(Order(recipe=RECIPE, out=tmp_path, run=run))
+    assert hashes(tmp_path) == hashes(original)
 
 
 def test_a_part_that_comes_out_otherwise_is_named_with_both_hashes_and_machines(

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import ray
@@ -24,6 +25,7 @@ from tools.stores import Store
 
 _MAX_RETRIES = 3
 _RANGES_PER_WORKER = 8
+_APPEARS_SECONDS = 60.0
 _PACKAGES = ("tools", "priors")
 
 
@@ -99,10 +101,13 @@ def _result(handle: ray.ObjectRef, *, indices: list[int]) -> list[Entry]:
 
 
 def _check_shared(store: Store, entry: Entry) -> None:
-    name = shards.part_files(entry["index"])[0]
-    if store.size(name) != entry["bytes"]:
-        what = f"--out {store} is not shared with all nodes: {name}, which one of them wrote, is not here"
-        raise Failure(ExitCode.NOT_WRITABLE, f"{what}; give a folder that all see, or a URI of an object store")
+    """Refuses a folder in which a part that a worker wrote does not appear, however late a network file system is."""
+    name, deadline = shards.part_files(entry["index"])[0], time.monotonic() + _APPEARS_SECONDS
+    while store.size(name) != entry["bytes"]:
+        if time.monotonic() > deadline:
+            what = f"--out {store} is not shared with all nodes: {name}, which one of them wrote, is not here"
+            raise Failure(ExitCode.NOT_WRITABLE, f"{what}; give a folder that all see, or a URI of an object store")
+        time.sleep(0.5)
 
 
 @ray.remote(num_cpus=1, max_retries=_MAX_RETRIES)

@@ -8,11 +8,12 @@ import re
 import pytest
 
 from eval.program_session import Result, run_commands
+from priors import shards
 from priors.families import Family
 from priors.generation import ensure_shards
 from priors.mixture import PriorConfig
-from priors.recipe import ShardConfig
-from priors.shards import ShardSet
+from priors.recipe import ShardConfig, sample_part
+from priors.shards import ShardSet, ShardSource
 from priors.task import TaskKind
 from tools.failure import ExitCode
 from tools.tracking import load_mlflow
@@ -41,16 +42,21 @@ def _root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     (root / "EMPTY").mkdir()
     (root / "FILE").touch()
     prior = PriorConfig(kind=TaskKind.REGRESSION, only=_FAMILIES)
-    ensure_shards(ShardConfig(prior=prior, group_size=8, groups_per_part=8), out=root / "SET", num_tasks=64, seed=6)
+    config = ShardConfig(prior=prior, group_size=8, groups_per_part=8)
+    ensure_shards(config, out=root / "SET", num_tasks=64, seed=6)
+    then = ShardSource(config={"version": 1}, seed=6, kind=prior.kind)
+    entry = shards.write_part(root / "OLD", sample_part(config, seed=6, index=0), source=then, index=0)
+    shards.write_set(root / "OLD", [entry], source=then)
     return root
 
 
 @pytest.fixture(name="results", scope="module")
 def _results(root: pathlib.Path) -> dict[str, Result]:
-    """A set with its store, a preset without one, then everything that cannot be."""
+    """Sets with their stores, a preset without one, then everything that cannot be."""
     small = ("--only", "rules", "--tasks-per-family", "1", "--num-tasks", "128", "--kind", "regression")
     commands: dict[str, list[object]] = {
         "set": [root / "SET", "--tasks-per-family", "1", "--root", root],
+        "older": [root / "OLD", "--tasks-per-family", "1", "--root", root / "then"],
         "preset": ["tiny", *small, "--root", root / "away", "--tracking-uri", "http://127.0.0.1:9"],
     }
     for name, (words, _, _) in _BAD.items():
@@ -115,7 +121,17 @@ def test_a_preset_makes_a_set_of_its_own_and_needs_no_tracking_server(
     assert done.status == 0 and "does not answer" in done.err
     assert "<h1>tiny, regression</h1>" in text and ">rules</h3>" in text and ">forest</h3>" not in text
     (folder,) = (root / "away" / "shards").iterdir()
-    assert ShardSet.open(folder).num_tasks == 128 and ShardSet.open(folder).digest in text
+    made = ShardSet.open(folder)
+    families = {name for index in range(len(made.groups)) for name in made.group(index).families}
+    assert made.num_tasks == 128 and made.digest in text and families == {"rules"}
+
+
+def test_a_set_of_another_version_is_shown_without_planes_and_says_why(
+    root: pathlib.Path, results: dict[str, Result]
+) -> None:
+    text = _page(root / "then").read_text()
+    assert results["older"].status == 0 and "drawn by version 1 of the prior" in text
+    assert "tasks of two features, made" not in text and text.count("<figure") == 2 + len(_FAMILIES)
 
 
 @pytest.mark.parametrize("name", _BAD)

@@ -144,6 +144,7 @@ def write_part(
         "rejected": dict(rejected or {}),
         "machine": machine,
     }
+    entry["checksum"] = digest(entry)
     store.write(entry_name, _canonical(entry))
     return entry
 
@@ -161,7 +162,9 @@ def _claimed_entry(store: Store, index: int) -> Entry | None:
     try:
         entry = json.loads(data)
         whole = {"format_version", "source", "index"} <= set(entry) and entry["index"] == index
-    except (ValueError, TypeError):
+        if entry["format_version"] == FORMAT_VERSION:
+            whole &= entry["checksum"] == digest({name: value for name, value in entry.items() if name != "checksum"})
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return entry if whole and data == _canonical(entry) else None
 
@@ -207,7 +210,8 @@ def _summed(counts: list[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _digest_of_tasks(body: Mapping[str, Any]) -> str:
-    parts = [{name: value for name, value in entry.items() if name != "machine"} for entry in body["parts"]]
+    elsewhere = {"machine", "checksum"}
+    parts = [{name: value for name, value in entry.items() if name not in elsewhere} for entry in body["parts"]]
     return digest({**body, "parts": parts})
 
 

@@ -203,6 +203,24 @@ def test_an_entry_counts_only_with_its_data(tmp_path: pathlib.Path) -> None:
     assert not shards.is_whole(store, entries[2])
 
 
+def test_no_flipped_bit_of_an_entry_is_believed(tmp_path: pathlib.Path) -> None:
+    """D3: shapes and counts stand in the entry alone, and the manifest is made of entries."""
+    make_set(tmp_path, parts=1)
+    path, store = tmp_path / "part-00000.json", shards.as_store(tmp_path)
+    whole = path.read_bytes()
+    (entry,) = shards.claimed_entries(store).values()
+    believed = 0
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        claims = list(shards.claimed_entries(store).values())
+        believed += sum(claim["format_version"] == shards.FORMAT_VERSION for claim in claims)
+    assert believed == 0
+    path.write_bytes(whole)
+    assert list(shards.claimed_entries(store).values()) == [entry]
+
+
 def test_a_set_is_read_and_verified_through_a_uri(tmp_path: pathlib.Path) -> None:
     """D3 and D4 hold for any store."""
     make_set(tmp_path)

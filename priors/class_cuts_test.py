@@ -53,8 +53,8 @@ def test_ranks_do_not_feel_the_shape_of_the_score_and_values_do() -> None:
 
 
 def test_clusters_are_the_cells_of_centres_in_the_space_of_scores() -> None:
-    """Classes are convex: the row nearest to the middle of two rows of a class mostly has it too. In most tasks they are
-    no intervals of the main score."""
+    """Classes are convex: the row nearest to the middle of two rows of a class mostly has it too. Mostly they are no
+    intervals of the main score."""
     scores = scores_of(1, count=100, rows=300)
     labels = cut(dataclasses.replace(CLUSTERS, binary_share=0.0), scores=scores)
     along = labels.y.gather(1, scores[:, 0].argsort(-1))

@@ -59,43 +59,59 @@ def walk(draws: Draws, table: Columns, *, plan: TreePlan) -> Leaves:
     """Grows the trees and drops every row down each tree of its task."""
     rows = table.values.shape[-1]
     index = torch.zeros((len(plan.task), rows), dtype=torch.int64, device=draws.device)
-    ended = draws.full((len(plan.task), 1), 0, torch.bool)
     bounds = plan.importance.cumsum(-1)[plan.task]
-    alive = (plan.depth.unsqueeze(0) > draws.arange(plan.levels).unsqueeze(1)).sum(1).tolist()
-    asked = []
-    for level, number in enumerate(alive):
-        node = index[:number]
-        if plan.oblivious:
-            sample = draws.integers((3, number, 1), low=0, high=rows - 1)
-        else:
-            sample = _rows_met(draws, node, width=2**level)
-        questions = _ask(draws, table, plan=plan, bounds=bounds[:number], sample=sample)
-        if not plan.oblivious and level:
-            ended = ended[:number].repeat_interleave(2, dim=-1)
-            ended |= draws.happens(ended.shape, share=plan.early_share)
-            questions.lower.masked_fill_(ended, math.inf)  # nobody goes right any more
-        right = _answers(table.values, questions, node=node)
-        torch.add(right, node, alpha=2, out=node)
-        asked.append(questions.column)
+    reached = plan.depth.unsqueeze(0) > draws.arange(plan.levels).unsqueeze(1)
+    grow = _grow_oblivious if plan.oblivious else _grow_branching
+    asked = grow(draws, table, plan=plan, bounds=bounds, reached=reached, index=index)
     index <<= (plan.levels - plan.depth).unsqueeze(-1)
     return Leaves(index=index, split=_split(table, index=index, asked=asked))
 
 
-def _answers(values: torch.Tensor, asked: _Questions, *, node: torch.Tensor) -> torch.Tensor:
-    """[n, R] int64: 1 where a row at `node` [n, R] of its tree goes right."""
-    rows = values.shape[-1]
-    some = asked.equal.any(-1).nonzero().squeeze(-1)
-    if asked.column.shape[1] == 1:
-        cell = values.reshape(-1, rows).index_select(0, asked.column.view(-1))
-        right = cell > asked.lower
-        right[some] &= cell.index_select(0, some) < asked.lower[some] + 1
-        return right.long()
-    start = asked.column * rows
-    cell = values.take(start.gather(1, node).add_(torch.arange(rows, device=node.device)))
-    right = cell > asked.lower.gather(1, node)
-    upper = torch.where(asked.equal[some], asked.lower[some] + 1, math.inf)
-    right[some] &= cell.index_select(0, some) < upper.gather(1, node.index_select(0, some))
-    return right.long()
+def _grow_oblivious(
+    draws: Draws, table: Columns, *, plan: TreePlan, bounds: torch.Tensor, reached: torch.Tensor, index: torch.Tensor
+) -> list[torch.Tensor]:
+    """Fills in the leaf of each row [T, R]; returns the column asked about at each level by the n trees that reach it
+    ([levels, T] bool), [n, 1] each."""
+    rows = index.shape[-1]
+    sample = draws.integers((3, len(index), plan.levels), low=0, high=rows - 1)
+    questions = _ask(draws, table, plan=plan, bounds=bounds, sample=sample)
+    column, lower = questions.column.T[reached], questions.lower.T[reached].unsqueeze(-1)
+    equal = questions.equal.T[reached].nonzero().squeeze(-1)
+    cell = table.values.reshape(-1, rows).index_select(0, column)
+    right = cell > lower
+    right[equal] &= cell.index_select(0, equal) < lower[equal] + 1
+    numbers = reached.sum(1).tolist()
+    for part in right.long().split(numbers):
+        node = index[: len(part)]
+        torch.add(part, node, alpha=2, out=node)
+    return list(column.unsqueeze(-1).split(numbers))
+
+
+def _grow_branching(
+    draws: Draws, table: Columns, *, plan: TreePlan, bounds: torch.Tensor, reached: torch.Tensor, index: torch.Tensor
+) -> list[torch.Tensor]:
+    """The same for trees with a question at every node: columns are [n, 2^level]."""
+    values, rows = table.values, index.shape[-1]
+    row, order = draws.arange(rows), draws.uniform((rows,)).argsort()
+    ended = draws.full((len(index), 1), 0, torch.bool)
+    asked = []
+    for level, number in enumerate(reached.sum(1).tolist()):
+        node = index[:number]
+        sample = _rows_met(draws, node, order=order, width=2**level)
+        questions = _ask(draws, table, plan=plan, bounds=bounds[:number], sample=sample)
+        lower, equal = questions.lower, questions.equal
+        if level:
+            ended = ended[:number].repeat_interleave(2, dim=-1)
+            ended |= draws.happens(ended.shape, share=plan.early_share)
+            lower.masked_fill_(ended, math.inf)  # nobody goes right any more
+        cell = values.take((questions.column * rows).gather(1, node).add_(row))
+        right = cell > lower.gather(1, node)
+        some = equal.any(-1).nonzero().squeeze(-1)
+        upper = (lower[some] + 1).masked_fill_(~equal[some], math.inf)
+        right[some] &= cell.index_select(0, some) < upper.gather(1, node.index_select(0, some))
+        torch.add(right.long(), node, alpha=2, out=node)
+        asked.append(questions.column)
+    return asked
 
 
 def _split(table: Columns, *, index: torch.Tensor, asked: list[torch.Tensor]) -> torch.Tensor:
@@ -111,22 +127,18 @@ def _split(table: Columns, *, index: torch.Tensor, asked: list[torch.Tensor]) ->
     return split.view(count, features)
 
 
-def _rows_met(draws: Draws, node: torch.Tensor, *, width: int) -> torch.Tensor:
+def _rows_met(draws: Draws, node: torch.Tensor, *, order: torch.Tensor, width: int) -> torch.Tensor:
     """[3, n, width] three random rows at each node; any row where there is none. `node` is [n, R].
 
-    Every tree numbers the rows by one random order, begun at another row each time; the last row at a node is taken.
+    Every tree numbers the rows by one random `order` [R], begun at another row each time; the last row at a node is
+    taken.
     """
     number, rows = node.shape
-    order = draws.uniform((rows,)).argsort()
-    places = order.argsort()
-    starts = draws.integers((3, number), low=0, high=rows - 1)
-    met = []
-    for start in starts:
-        keys = torch.cat([order, order]).unfold(0, rows, 1).index_select(0, start)
-        last = torch.zeros((number, width), dtype=torch.int64, device=node.device)
-        last = last.scatter_reduce_(1, node, keys, "amax")
-        met.append((places[last] - start.unsqueeze(-1)) % rows)
-    return torch.stack(met)
+    start = draws.integers((3 * number, 1), low=0, high=rows - 1)
+    keys = order.repeat(2).unfold(0, rows, 1).index_select(0, start.view(-1))
+    last = torch.zeros((3 * number, width), dtype=torch.int64, device=node.device)
+    last.scatter_reduce_(1, node.repeat(3, 1), keys, "amax")
+    return (order.argsort()[last] - start).remainder_(rows).view(3, number, width)
 
 
 def _ask(draws: Draws, table: Columns, *, plan: TreePlan, bounds: torch.Tensor, sample: torch.Tensor) -> _Questions:

@@ -101,11 +101,11 @@ class FreshConfig:
         """Refuses numbers with which no batch would be made.
 
         Raises:
-            BadInput: BAD_FLAG, naming field and value.
+            Failure: BAD_FLAG, naming field and value.
         """
         for name in ("processes", "ahead"):
             if getattr(self, name) < 1:
-                raise BadInput(ExitCode.BAD_FLAG, f"drawing.{name} is {getattr(self, name)}: give 1 or more")
+                raise Failure(ExitCode.BAD_FLAG, f"drawing.{name} is {getattr(self, name)}: give 1 or more")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -160,5 +160,5 @@ def test_impossible_sets_are_refused(changes: dict[str, int | ShardConfig], comp
 
 @pytest.mark.parametrize("name", ["processes", "ahead"])
 def test_no_processes_and_no_batches_ahead_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"drawing.{name} is 0: give 1 or more"):
+    with pytest.raises(Failure, match=f"drawing.{name} is 0: give 1 or more"):
         FreshConfig(**{name: 0})

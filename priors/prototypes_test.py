@@ -260,13 +260,15 @@ def test_clusters_move_and_widen_as_many_columns_as_are_relevant() -> None:
 
 
 @pytest.mark.parametrize("kind", TaskKind)
-def test_classes_are_fixed_or_left_to_be_cut(kind: TaskKind) -> None:
+def test_classes_are_fixed_or_left_to_be_cut_and_constant_columns_do_not_count(kind: TaskKind) -> None:
     config = dataclasses.replace(PrototypesConfig(), cut_share=0.5)
-    draft = make(config, request=request_for(kind, count=200, rows=64))
+    flat = dataclasses.replace(NUMBERS, constant_share=1.0)
+    draft = make(config, request=request_for(kind, count=200, rows=64, columns=flat))
     cut = (draft.classes == -1).all(-1)
     assert (cut | (draft.classes >= 0).all(-1)).all() and draft.classes.max() < 10
     assert cut.all() if kind is TaskKind.REGRESSION else 0.35 < cut.float().mean() < 0.65
     assert (draft.facts["lost_votes"][cut] == 0).all()
+    assert (draft.facts["relevant"] <= (draft.columns.signal.std(-1) > 0).sum(-1)).all()
     assert set(draft.facts["form"].tolist()) == set(Form)
 
 

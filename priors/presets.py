@@ -25,8 +25,8 @@ class GenerateConfig:
     """Seed of the set: other seeds make other tasks of the same prior."""
     workers: int = 1
     """Processes that generate; each uses one core."""
-    out: pathlib.Path | None = None
-    """Folder of the set; by default shards/SOURCE-TASKS under runs/, where training looks too."""
+    out: str | None = None
+    """Folder or URI (s3://, gs://, file://) of the set; by default shards/SOURCE-TASKS under runs/."""
 
     def with_kind(self, kind: TaskKind) -> "GenerateConfig":
         """The same preset for the other kind of task."""
@@ -41,22 +41,27 @@ class GenerateConfig:
         return round(self.shards.rounded(self.num_tasks) * (4 * rows * (features + 1) + 1000))
 
 
+def _in_large_groups(prior: PriorConfig) -> ShardConfig:
+    """Short tables are drawn 256 at a time: what a family costs whatever the number of tasks is then small."""
+    return ShardConfig(prior=prior, group_size=256, groups_per_part=2)
+
+
 def tiny() -> GenerateConfig:
     """64–256 rows, 2–24 features: 7 KB a task (16,384 tasks: 120 MB)."""
     prior = PriorConfig(min_rows=64, max_rows=256, min_features=2, max_features=24)
-    return GenerateConfig(shards=ShardConfig(prior=prior), num_tasks=16_384)
+    return GenerateConfig(shards=_in_large_groups(prior), num_tasks=16_384)
 
 
 def small() -> GenerateConfig:
     """64–512 rows, 2–50 features: 19 KB a task (131,072 tasks: 2.5 GB)."""
     prior = PriorConfig(min_rows=64, max_rows=512, min_features=2, max_features=50)
-    return GenerateConfig(shards=ShardConfig(prior=prior), num_tasks=131_072)
+    return GenerateConfig(shards=_in_large_groups(prior), num_tasks=131_072)
 
 
 def base() -> GenerateConfig:
     """Stage 1 of 3. 64–256 rows, 2–100 features: 18 KB a task (1,048,576 tasks: 19 GB)."""
     prior = PriorConfig(min_rows=64, max_rows=256, min_features=2, max_features=100)
-    return GenerateConfig(shards=ShardConfig(prior=prior), num_tasks=1_048_576)
+    return GenerateConfig(shards=_in_large_groups(prior), num_tasks=1_048_576)
 
 
 def base_2() -> GenerateConfig:

@@ -61,6 +61,7 @@ def _job(folder: pathlib.Path, source: TaskSource, *, num_steps: int) -> Trainin
     num_tasks = num_steps * loop.batch_size
     drawn = dataclasses.replace(shards, group_size=loop.batch_size)
     recipe = Recipe(config=drawn, seed=config.seed, num_parts=drawn.num_parts(num_tasks))
+    (folder / "run").mkdir()
     if source is TaskSource.SHARDS:
         ensure_shards(shards, out=folder / "shards", num_tasks=num_tasks, seed=config.seed)
     return TrainingJob(
@@ -69,7 +70,7 @@ def _job(folder: pathlib.Path, source: TaskSource, *, num_steps: int) -> Trainin
         seed=config.seed,
         shards=str(folder / "shards"),
         prior=shards.prior,
-        folder=str(folder),
+        folder=str(folder / "run"),
         fresh=recipe if source is TaskSource.FRESH else None,
         num_validation_tasks=8,
         split=config.data.split,

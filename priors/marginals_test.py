@@ -60,7 +60,7 @@ def test_kumaraswamy_columns_follow_that_distribution_with_many_shapes() -> None
         assert scipy.stats.kstest(ranks, "uniform", args=(ranks.min(), np.ptp(ranks))).pvalue > 1e-3
         assert 0.4 < a < 5.5 and 0.4 < b < 5.5
         shapes.append((a, b))
-    assert np.ptp(np.log(shapes), axis=0).min() > 1.2
+    assert np.ptp(np.log(shapes), axis=0).min() > 1.2 and np.corrcoef(np.log(shapes).T)[0, 1] < 0.8
 
 
 def test_powers_have_long_tails_or_two_humps() -> None:

@@ -20,6 +20,7 @@ from tools.failure import ExitCode
 
 PROGRAM = [sys.executable, "-c", "from priors.generate import main; main()"]
 SMALL = ["--num-tasks", "24", "--group-size", "4", "--groups-per-part", "2", "--max-rows", "64", "--max-features", "4"]
+SMALL += ["--only", "forest"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from priors import shards
+from priors.families import Family
 from priors.generation import (
     Order,
     checked_seed,
@@ -30,11 +31,10 @@ from priors.generation import (
 )
 from priors.mixture import PriorConfig
 from priors.recipe import Recipe, ShardConfig, group_seed
-from priors.task import TaskKind
 from tools import files
 from tools.failure import ExitCode, Failure
 
-PRIOR = PriorConfig(min_rows=32, max_rows=64, max_features=4)
+PRIOR = PriorConfig(min_rows=32, max_rows=64, max_features=4, only=(Family.FOREST, Family.RULES))
 CONFIG = ShardConfig(prior=PRIOR, group_size=4, groups_per_part=2)
 TASKS = 24  # three parts
 HERE = functools.partial(run_here, workers=1)
@@ -97,14 +97,13 @@ def test_a_set_is_whole_and_the_right_size(tmp_path: pathlib.Path) -> None:
     assert len(group) == 4 and group.x.shape[1] in (32, 64)
 
 
-@pytest.mark.parametrize("workers", [2, 4])
-def test_bytes_do_not_depend_on_the_number_of_workers(
-    tmp_path: pathlib.Path, whole: dict[str, str], workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """D2: same sha256 for 1, 2 and 4 workers."""
+def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D2: same sha256 for 1, 2 and 4 workers, of all families."""
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    make(tmp_path, workers=workers)
-    assert hashes(tmp_path) == whole
+    config = dataclasses.replace(CONFIG, prior=dataclasses.replace(PRIOR, only=()))
+    for workers in (1, 2, 4):
+        make(tmp_path / str(workers), config=config, workers=workers)
+    assert hashes(tmp_path / "1") == hashes(tmp_path / "2") == hashes(tmp_path / "4")
 
 
 def test_bytes_do_not_depend_on_the_kind_of_store(tmp_path: pathlib.Path, whole: dict[str, str]) -> None:
@@ -138,14 +137,6 @@ def test_a_killed_process_of_the_pool_is_reported_and_its_part_made_later(
     assert not (tmp_path / "MANIFEST.json").exists() and not (tmp_path / "lock").exists()
     make(tmp_path, tasks=80)
     assert {name: hashes(tmp_path)[name] for name in whole if name != "MANIFEST.json"}.items() <= whole.items()
-
-
-def test_other_seeds_and_configs_make_other_bytes(tmp_path: pathlib.Path, whole: dict[str, str]) -> None:
-    ensure_shards(CONFIG, out=tmp_path / "seed", num_tasks=8, seed=2)
-    kind = dataclasses.replace(CONFIG, prior=dataclasses.replace(PRIOR, kind=TaskKind.REGRESSION))
-    make(tmp_path / "kind", config=kind, tasks=8)
-    names = [hashes(tmp_path / name)["part-00000.arrow"] for name in ("seed", "kind")]
-    assert len({*names, whole["part-00000.arrow"]}) == 3
 
 
 def _killed_at_event(number: int) -> Callable[[tuple], None]:
@@ -196,20 +187,21 @@ def hashes_without_traces(folder: pathlib.Path) -> dict[str, str]:
 def test_a_kill_at_any_time_leaves_a_folder_that_resumes_to_equal_bytes(
     tmp_path: pathlib.Path, whole: dict[str, str], uri: bool
 ) -> None:
-    """D1: SIGKILL at 20 random times."""
+    """D1: SIGKILL at 20 random times, measured by the processor so that other load does not matter."""
 
     def place(name: str) -> str:
         return f"file://{tmp_path}/{name}" if uri else str(tmp_path / name)
 
-    start = time.monotonic()
+    start = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert in_child(lambda: make(place("timed"))) == 0
-    duration = time.monotonic() - start
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    duration = end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
     generator, killed = random.Random(0), 0
     for trial in range(20):
 
         def work(out: str = place(str(trial)), delay: float = generator.uniform(0.0, duration)) -> None:
-            signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-            signal.setitimer(signal.ITIMER_REAL, max(delay, 1e-3))
+            signal.signal(signal.SIGPROF, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+            signal.setitimer(signal.ITIMER_PROF, max(delay, 1e-3))
             make(out)
 
         killed += os.WIFSIGNALED(in_child(work))
@@ -233,10 +225,11 @@ def test_verified_parts_are_kept_and_damaged_ones_made_anew(tmp_path: pathlib.Pa
 
 
 def test_a_finished_set_is_only_verified(tmp_path: pathlib.Path) -> None:
-    make(tmp_path)
-    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    make(tmp_path)
-    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+    stamps = []
+    for _ in range(2):
+        make(tmp_path)
+        stamps.append({path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()})
+    assert stamps[0] == stamps[1]
 
 
 def test_a_set_can_grow(tmp_path: pathlib.Path, whole: dict[str, str]) -> None:
@@ -363,7 +356,6 @@ def test_seeds_that_are_none_are_refused(tmp_path: pathlib.Path, seed: int) -> N
 def test_the_folder_of_a_set_is_named_by_source_and_number(tmp_path: pathlib.Path) -> None:
     folder = shard_folder(tmp_path, CONFIG, seed=1, num_tasks=20)
     assert folder == tmp_path / "shards" / f"{CONFIG.source(seed=1).digest()[:16]}-20"
-    assert (CONFIG.rounded(1), CONFIG.rounded(20), CONFIG.rounded(24)) == (8, 24, 24)
 
 
 @pytest.mark.parametrize(

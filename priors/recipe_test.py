@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from priors import shards
+from priors.families import Family
 from priors.generation import Order, ensure_shards, make_range, make_set, run_here
 from priors.mixture import VERSION, PriorConfig
 from priors.recipe import Recipe, ShardConfig, check_same, machine, read_manifest_of, recipe_of, sample_part
@@ -19,7 +20,7 @@ from priors.task import TaskKind
 from tools import files, stores
 from tools.failure import ExitCode, Failure
 
-PRIOR = PriorConfig(min_rows=32, max_rows=64, max_features=4, kind=TaskKind.REGRESSION)
+PRIOR = PriorConfig(min_rows=32, max_rows=64, max_features=4, kind=TaskKind.REGRESSION, only=(Family.FOREST,))
 CONFIG = ShardConfig(prior=PRIOR, group_size=4, groups_per_part=2)
 RECIPE = Recipe(config=CONFIG, seed=7, num_parts=3)
 HERE = functools.partial(run_here, workers=1)
@@ -58,6 +59,18 @@ def test_a_manifest_alone_gives_the_recipe_and_the_recipe_the_bytes(
     like = {entry["index"]: entry for entry in manifest["parts"]}
     make_set(Order(recipe=RECIPE, out=tmp_path / "again", run=HERE, like=like))
     assert hashes(tmp_path / "again") == hashes(original)
+
+
+def test_other_seeds_and_configs_make_other_bytes(tmp_path: pathlib.Path, original: pathlib.Path) -> None:
+    kind = dataclasses.replace(CONFIG, prior=dataclasses.replace(PRIOR, kind=TaskKind.CLASSIFICATION))
+    ensure_shards(CONFIG, out=tmp_path / "seed", num_tasks=8, seed=8)
+    ensure_shards(kind, out=tmp_path / "kind", num_tasks=8, seed=7)
+    folders = (tmp_path / "seed", tmp_path / "kind", original)
+    assert len({hashes(folder)["part-00000.arrow"] for folder in folders}) == 3
+
+
+def test_sets_are_rounded_up_to_whole_files() -> None:
+    assert (CONFIG.rounded(1), CONFIG.rounded(20), CONFIG.rounded(24)) == (8, 24, 24)
 
 
 def test_ranges_made_apart_are_completed_together(tmp_path: pathlib.Path, original: pathlib.Path) -> None:

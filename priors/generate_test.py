@@ -20,7 +20,7 @@ from tools.failure import ExitCode
 
 PROGRAM = [sys.executable, "-c", "from priors.generate import main; main()"]
 SMALL = ["--num-tasks", "24", "--group-size", "4", "--groups-per-part", "2", "--max-rows", "64", "--max-features", "4"]
-SMALL += ["--only", "forest"]
+QUICK = [*SMALL, "--only", "forest"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,20 +66,20 @@ def _single_thread() -> None:
 
 
 def test_a_set_is_written_below_the_folder_that_the_user_stands_in(tmp_path: pathlib.Path) -> None:
-    done = run("tiny", *SMALL, "--out", "new/set", "--kind", "regression", cwd=tmp_path)
+    done = run("tiny", *QUICK, "--out", "new/set", "--kind", "regression", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     shard_set = ShardSet.open(tmp_path / "new" / "set")
     assert (shard_set.num_tasks, shard_set.kind.value) == (24, "regression")
     assert shard_set.digest[:16] in done.stdout and str(tmp_path / "new" / "set") in done.stdout
     assert "24/24" in done.stderr
-    other = run("tiny", *SMALL, "--out", "new/set", cwd=tmp_path)
+    other = run("tiny", *QUICK, "--out", "new/set", cwd=tmp_path)
     assert other.returncode == ExitCode.CONFIG_MISMATCH and "--anew" in other.stderr
-    anew = run("tiny", *SMALL, "--out", "new/set", "--anew", cwd=tmp_path)
+    anew = run("tiny", *QUICK, "--out", "new/set", "--anew", cwd=tmp_path)
     assert anew.returncode == 0 and "24 classification tasks" in anew.stdout
 
 
 def test_without_out_the_set_lies_where_training_looks_and_progress_counts_whole_files(tmp_path: pathlib.Path) -> None:
-    done = run("tiny", *SMALL, "--num-tasks", "20", "--seed", str(2**63 - 1), cwd=tmp_path)
+    done = run("tiny", *QUICK, "--num-tasks", "20", "--seed", str(2**63 - 1), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "runs" / "shards").iterdir()
     shard_set = ShardSet.open(folder)
@@ -126,20 +126,20 @@ def test_bad_flags_get_one_line_and_nothing_is_written(
 
 def test_a_folder_that_cannot_be_written_gets_one_line(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").touch()
-    done = run("tiny", *SMALL, "--out", str(tmp_path / "file" / "set"))
+    done = run("tiny", *QUICK, "--out", str(tmp_path / "file" / "set"))
     assert done.returncode == ExitCode.NOT_WRITABLE
     assert "--out" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_uri_that_is_not_understood_gets_one_line() -> None:
-    done = run("tiny", *SMALL, "--out", "zz://bucket/set")
+    done = run("tiny", *QUICK, "--out", "zz://bucket/set")
     assert done.returncode == ExitCode.BAD_FLAG and "zz://bucket/set cannot be opened" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_fewer_tasks_than_there_are_get_one_line_with_both_numbers(tmp_path: pathlib.Path) -> None:
-    assert run("tiny", *SMALL, "--out", "set", cwd=tmp_path).returncode == 0
-    done = run("tiny", *SMALL, "--num-tasks", "8", "--out", "set", cwd=tmp_path)
+    assert run("tiny", *QUICK, "--out", "set", cwd=tmp_path).returncode == 0
+    done = run("tiny", *QUICK, "--num-tasks", "8", "--out", "set", cwd=tmp_path)
     assert done.returncode == ExitCode.CONFIG_MISMATCH and done.stderr.count("\n") == 1
     assert "--num-tasks asks for 8 tasks, fewer than the 24 of" in done.stderr and "--anew" in done.stderr
     assert ShardSet.open(tmp_path / "set").num_tasks == 24
@@ -147,7 +147,7 @@ def test_fewer_tasks_than_there_are_get_one_line_with_both_numbers(tmp_path: pat
 
 def test_a_set_is_made_again_from_its_manifest_and_in_ranges(tmp_path: pathlib.Path) -> None:
     """D2: on another cluster, instead of a copy; what differs is refused."""
-    made = run("tiny", *SMALL, "--seed", "3", "--out", "set", cwd=tmp_path)
+    made = run("tiny", *QUICK, "--seed", "3", "--out", "set", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     digest = ShardSet.open(tmp_path / "set").digest
     shutil.copy(tmp_path / "set" / "MANIFEST.json", tmp_path / "mailed.json")
@@ -155,17 +155,17 @@ def test_a_set_is_made_again_from_its_manifest_and_in_ranges(tmp_path: pathlib.P
     assert done.returncode == 0 and "every file as in --like" in done.stdout, done.stderr
     assert ShardSet.open(tmp_path / "again").digest == digest
     first = run("--like=mailed.json", "--out", "parts", "--first-part", "0", "--num-tasks", "8", cwd=tmp_path)
-    rest = run("tiny", *SMALL, "--seed", "3", "--out", "parts", "--first-part", "1", "--num-tasks", "16", cwd=tmp_path)
+    rest = run("tiny", *QUICK, "--seed", "3", "--out", "parts", "--first-part", "1", "--num-tasks", "16", cwd=tmp_path)
     assert "files 0 to 0 of a set, 8 tasks" in first.stdout and "files 1 to 2 of a set, 16 tasks" in rest.stdout
     assert not (tmp_path / "parts" / "MANIFEST.json").exists()
-    assert run("tiny", *SMALL, "--seed", "3", "--out", "parts", cwd=tmp_path).returncode == 0
+    assert run("tiny", *QUICK, "--seed", "3", "--out", "parts", cwd=tmp_path).returncode == 0
     assert ShardSet.open(tmp_path / "parts").digest == digest
     beyond = run("--like", "mailed.json", "--out", "parts", "--first-part", "3", cwd=tmp_path)
     assert beyond.returncode == ExitCode.BAD_FLAG and "beyond the 3 files" in beyond.stderr
 
 
 def test_a_local_run_never_imports_ray(tmp_path: pathlib.Path) -> None:
-    flags = ["tiny", *SMALL, "--out", str(tmp_path / "set")]
+    flags = ["tiny", *QUICK, "--out", str(tmp_path / "set")]
     program = f"import sys; sys.argv = {['generate', *flags]!r}\n"
     program += "from priors.generate import main\ntry:\n    main()\nfinally:\n    assert 'ray' not in sys.modules"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -188,7 +188,7 @@ def _children(parent: int) -> list[int]:
 
 def test_a_killed_program_leaves_no_process_and_goes_on_where_it_stopped(tmp_path: pathlib.Path) -> None:
     """D1: kill −9 of the program with two workers; D2: the resumed set equals an uninterrupted one."""
-    flags = [*SMALL, "--num-tasks", "800", "--group-size", "16"]
+    flags = [*QUICK, "--num-tasks", "800", "--group-size", "16"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [*PROGRAM, "tiny", *flags, "--workers", "2", "--out", str(tmp_path / "set")]
     program = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from priors import shards
+from priors import recipe, shards
 from priors.families import Family
 from priors.generation import Order, ensure_shards, make_range, make_set, run_here
 from priors.mixture import VERSION, PriorConfig
@@ -76,9 +76,9 @@ def test_sets_are_rounded_up_to_whole_files() -> None:
 def test_ranges_made_apart_are_completed_together(tmp_path: pathlib.Path, original: pathlib.Path) -> None:
     """Two clusters make a range each; where their files lie together, the whole order only adds the manifest."""
     for first, count in ((0, 1), (1, 2)):
-        recipe = dataclasses.replace(RECIPE, first_part=first, num_parts=count)
+        part = dataclasses.replace(RECIPE, first_part=first, num_parts=count)
         folder = tmp_path / str(first)
-        assert make_range(Order(recipe=recipe, out=folder, run=HERE)) > 0
+        assert make_range(Order(recipe=part, out=folder, run=HERE)) > 0
         assert len(list(folder.iterdir())) == 2 * count
     for path in (tmp_path / "1").iterdir():
         path.replace(tmp_path / "0" / path.name)
@@ -103,7 +103,7 @@ def test_what_killed_processes_leave_during_a_run_is_removed(tmp_path: pathlib.P
 
     def run(recipe: Recipe, store: stores.Store, *, indices: Sequence[int]) -> Iterator[shards.Entry]:
         (tmp_path / ".part-00001.arrow.4194305.0123abcd.tmp").touch()
-        yield from run_here(recipe, store, indices=indices, workers=1)
+        yield from HERE(recipe, store, indices=indices)
 
     make_set(Order(recipe=RECIPE, out=tmp_path, run=run))
     assert hashes(tmp_path) == hashes(original)
@@ -152,12 +152,19 @@ def test_the_machine_names_what_floats_depend_on() -> None:
     assert machine() == f"{torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__.split('+')[0]}"
 
 
-def test_parts_are_sampled_on_one_thread_and_the_setting_is_given_back() -> None:
+def test_parts_are_sampled_on_one_thread_and_the_setting_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    draw = recipe.draw_group
+    monkeypatch.setattr(
+        recipe, "draw_group", lambda *args, **rest: threads.append(torch.get_num_threads()) or draw(*args, **rest)
+    )
+    before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         first = sample_part(CONFIG, seed=1, index=0)
         assert torch.get_num_threads() == 2
     finally:
-        torch.set_num_threads(1)
+        torch.set_num_threads(before)
     second = sample_part(CONFIG, seed=1, index=0)
+    assert threads == [1] * 4
     np.testing.assert_array_equal(first[0].x, second[0].x)

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from priors.class_cuts import cut_nearest
 from priors.draws import Draws, standardised
 from priors.targets import Labels, TargetConfig, classify
 
@@ -75,3 +76,17 @@ def test_classes_are_from_balanced_to_one_in_fifty() -> None:
     assert 40 < ratio.max() <= 52 and (ratio > 10).float().mean() > 0.2
     few = cut(dataclasses.replace(RANKS, binary_share=1.0), scores=scores_of(2, count=600, rows=32))
     assert torch.nn.functional.one_hot(few.y.long(), 2).sum(1).amin() >= 2  # as the rows allow it
+
+
+def test_the_nearest_centre_wins_by_distance() -> None:
+    """The same draws, with distances written out: centres are rows, in scores that are stretched by importance."""
+    noisy = scores_of(1, count=30, rows=50)
+    labels = cut_nearest(Draws(3), noisy, quiet=noisy * 0.5, weights=torch.ones((30, 4)))
+    draws = Draws(3)
+    importance = draws.normal((30, 3, 1)).mul(0.7).exp()
+    importance[:, 1:] *= draws.happens((30, 1, 1), share=0.8)
+    chosen = draws.integers((30, 1, 4), low=0, high=49).expand(-1, 3, -1)
+    centres = (noisy.gather(2, chosen) * importance).transpose(1, 2)
+    for points, found in ((noisy, labels[:, :50]), (noisy * 0.5, labels[:, 50:])):
+        nearest = torch.cdist((points * importance).transpose(1, 2), centres).argmin(-1)
+        assert (nearest == found).float().mean() > 0.99

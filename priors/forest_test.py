@@ -19,7 +19,9 @@ NAMES = ["oblivious", "branching"]
 PLAIN = ColumnConfig(copied_share=0.0, constant_share=0.0)
 
 
-def make(config: ForestConfig, *, features: int = 6, rows: int = 300, count: int = 40) -> Draft:
+def make(
+    config: ForestConfig, *, features: int = 6, rows: int = 300, count: int = 40, columns: ColumnConfig = PLAIN
+) -> Draft:
     """Tasks without copied columns."""
     request = TableRequest(
         kind=TaskKind.CLASSIFICATION,
@@ -28,7 +30,7 @@ def make(config: ForestConfig, *, features: int = 6, rows: int = 300, count: int
         features=features,
         max_classes=10,
         causes=CauseConfig(),
-        columns=PLAIN,
+        columns=columns,
     )
     return sample_forest(Draws(0), config, request=request)
 
@@ -101,6 +103,13 @@ def test_relevant_counts_the_columns_that_scores_depend_on(config: ForestConfig)
         score = draft.scores[task, 0].round(decimals=3)
         told = [column for column in draft.columns.values[task] if is_told_by([column], score)]
         assert bool(told) == (number <= 1) or len(score.unique()) <= 2
+
+
+@pytest.mark.parametrize("config", BOTH, ids=NAMES)
+def test_a_column_that_parts_no_rows_is_not_relevant(config: ForestConfig) -> None:
+    """Every task has a constant column; trees ask about it in vain."""
+    draft = make(config, features=2, columns=dataclasses.replace(PLAIN, constant_share=1.0))
+    assert draft.facts["relevant"].max() == 1
 
 
 def is_told_by(columns: list[torch.Tensor], score: torch.Tensor) -> bool:

@@ -111,7 +111,7 @@ def properties_picture(panels: Sequence[PropertyPanel], *, families: Sequence[st
     grid[0, 0].set_ylim(len(families) - 0.35, -1.0)
     caption = (
         "Each ridge is one family's distribution over its tasks, scaled to the same height; the line under it spans "
-        "5–95 % of the tasks and the dot is their median. – means not recorded for the family, or without meaning there."
+        "5–95 % of the tasks and the dot is their median. – means not recorded for the family, or meaningless there."
     )
     return drawing.picture(figure, name=name, caption=caption, alt=f"Medians. {'; '.join(told)}.")
 

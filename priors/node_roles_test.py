@@ -53,9 +53,10 @@ def test_the_target_is_never_a_column_and_every_column_shows_a_node_of_its_graph
 
 def test_relevant_counts_the_columns_that_some_set_of_others_does_not_separate_from_the_target() -> None:
     """Against d-separation itself, over all sets of other shown nodes."""
-    graphs, roles = make(features=4, max_nodes=6, stranger_share=0.8)
+    count = 1500
+    graphs, roles = make(features=4, count=count, max_nodes=6, stranger_share=0.9)
     colliders = 0
-    for task in range(COUNT):
+    for task in range(count):
         parents = [members(int(bits)) for bits in graphs.parent_sets[task]]
         nodes, odd = roles.nodes[task].tolist(), roles.strangers[task].tolist()
         target = int(roles.target[task])

@@ -2,8 +2,10 @@
 
 import dataclasses
 
+import pytest
 import torch
 
+from priors import node_states
 from priors.draws import Draws, Shape
 from priors.node_functions import NodeFunction, NodeFunctionConfig
 from priors.node_states import COMPONENTS, NodeNoiseConfig, NodeStates, run_graphs
@@ -109,6 +111,15 @@ def test_every_function_occurs_and_decides_the_values() -> None:
     left = unexplained(graphs, states).amax(-1)
     linear = states.functions[graphs.levels > 0] == list(NodeFunction).index(NodeFunction.LINEAR)
     assert left[linear].max() < 1e-3 and left[~linear].median() > 0.05
+
+
+def test_how_nodes_are_grouped_into_calls_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes with many parents hear all of them, whether evaluated apart from those with few or not."""
+    values = []
+    for least in (1, 10**9):
+        monkeypatch.setattr(node_states, "_WORTH_A_CALL", least)
+        values.append(make()[1].values)
+    assert (values[0] - values[1]).abs().max() < 1e-3
 
 
 class _Shuffled(Draws):

@@ -45,7 +45,8 @@ def cells_of(x: np.ndarray, keys: tuple[int, ...], *, max_levels: int) -> np.nda
 def sample_dirichlet_table(
     draws: Draws, config: DirichletTableConfig, *, count: int, rows: int, features: int
 ) -> ExactDraft:
-    """Draws `count` classification tasks; facts hold the concentration and the number of key columns."""
+    """Draws `count` classification tasks; facts hold the concentration, the number of key columns, and the
+    share of labels that are not the likeliest of their cell."""
     generator = numpy_generator(draws)
     levels = generator.integers(2, config.max_levels, (count, features), endpoint=True)
     x = (generator.uniform(size=(count, rows, features)) * levels[:, None, :]).astype(np.int64)
@@ -59,12 +60,17 @@ def sample_dirichlet_table(
     real = np.broadcast_to(real, (count, num_cells, config.max_classes))
     table = dirichlet(generator, concentration=concentration[:, None, None], real=real)
     cell = np.stack([cells_of(x[i], sets[chosen[i]][0], max_levels=config.max_levels) for i in range(count)])
-    y = drawn_classes(generator, np.take_along_axis(table, cell[..., None], axis=1))
+    probabilities = np.take_along_axis(table, cell[..., None], axis=1)
+    y = drawn_classes(generator, probabilities)
     return ExactDraft(
         x=x.astype(np.float32),
         y=y.astype(np.float32),
         column_kinds=np.full((count, features), ColumnKind.CATEGORY, np.int8),
         level_counts=levels.astype(np.int32),
         num_classes=classes.astype(np.int32),
-        facts={"concentration": concentration, "keys": np.array([len(sets[i][0]) for i in chosen])},
+        facts={
+            "concentration": concentration,
+            "relevant": np.array([len(sets[i][0]) for i in chosen]),
+            "noise_share": (y != probabilities.argmax(-1)).mean(1),
+        },
     )

@@ -28,7 +28,7 @@ def test_cells_differ_exactly_where_a_key_differs() -> None:
 def test_with_certain_cells_the_class_is_a_function_of_some_key_set_of_the_drawn_size() -> None:
     config = DirichletTableConfig(concentrations=(1e-4,))
     draft = sample_dirichlet_table(Draws(2), config, count=30, rows=300, features=3)
-    for x, y, size in zip(draft.x, draft.y, draft.facts["keys"], strict=True):
+    for x, y, size in zip(draft.x, draft.y, draft.facts["relevant"], strict=True):
         functional = []
         for keys in itertools.combinations(range(3), int(size)):
             cells = cells_of(x, keys, max_levels=4)

@@ -30,11 +30,11 @@ class Draws:
         """int64 0 … stop − 1."""
         return torch.arange(stop, device=self.device)
 
-    def tensor(self, values: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+    def tensor(self, values: Any, *, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Constants."""
         return torch.tensor(values, dtype=dtype, device=self.device)
 
-    def full(self, shape: Shape, value: float, dtype: torch.dtype | None = None) -> torch.Tensor:
+    def full(self, shape: Shape, value: float, *, dtype: torch.dtype | None = None) -> torch.Tensor:
         """One constant everywhere."""
         return torch.full(tuple(shape), value, dtype=dtype, device=self.device)
 
@@ -60,7 +60,7 @@ class Draws:
 
     def choice(self, shape: Shape, *, weights: Sequence[float]) -> torch.Tensor:
         """int64 indices into `weights`, drawn in proportion to them."""
-        bounds = self.tensor(weights, torch.float64).cumsum(0)
+        bounds = self.tensor(weights, dtype=torch.float64).cumsum(0)
         spots = self._uniform(shape, torch.float64) * bounds[-1]
         return torch.searchsorted(bounds, spots, right=True).clamp_(max=len(weights) - 1)
 

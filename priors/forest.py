@@ -63,7 +63,7 @@ def sample_forest(draws: Draws, config: ForestConfig, *, request: TableRequest) 
     return Draft(
         columns=table,
         scores=standardised(scores),
-        classes=draws.full((count, rows), -1, torch.int64),
+        classes=draws.full((count, rows), -1, dtype=torch.int64),
         loudness=draws.full((count,), 1.0),
         facts={"depth": depth, "trees": trees, "branching": branching, "relevant": split.sum(-1)},
     )

@@ -33,11 +33,18 @@ def squared_exponential(left: np.ndarray, right: np.ndarray, *, length_scale: fl
 def sample_gaussian_process(
     draws: Draws, config: GaussianProcessConfig, *, count: int, rows: int, features: int
 ) -> ExactDraft:
-    """Draws `count` regression tasks; facts hold length scale and noise."""
+    """Draws `count` regression tasks; facts hold length scale, noise and its share of the variance."""
     generator = numpy_generator(draws)
     x = generator.standard_normal((count, rows, features)).astype(np.float32)
     length_scale = generator.choice(np.array(config.length_scales), count)
     noise = generator.choice(np.array(config.noises), count)
     kernel = squared_exponential(x, x, length_scale=length_scale[:, None, None])
     covariance = config.amplitude**2 * kernel + noise[:, None, None] ** 2 * np.eye(rows)
-    return numbers_draft(x, normal_draws(draws, covariance), facts={"length_scale": length_scale, "noise": noise})
+    y = normal_draws(draws, covariance)
+    facts = {
+        "length_scale": length_scale,
+        "noise": noise,
+        "noise_share": np.minimum(noise**2 / y.var(1), 1.0),
+        "relevant": np.full(count, features),
+    }
+    return numbers_draft(x, y, facts=facts)

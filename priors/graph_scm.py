@@ -62,7 +62,7 @@ def sample_graph_scm(draws: Draws, config: GraphSCMConfig, *, request: TableRequ
     return Draft(
         columns=draw_columns(draws, raw, config=request.columns),
         scores=_scores(draws, graphs=graphs, states=states, target=target),
-        classes=draws.full((request.count, request.rows), -1, torch.int64),
+        classes=draws.full((request.count, request.rows), -1, dtype=torch.int64),
         loudness=draws.uniform((request.count,), low=0.3, high=1.0),
         facts=_facts(graphs, states=states, roles=roles, target=target),
     )

@@ -83,7 +83,7 @@ def as_codes(
     borders = torch.special.ndtri(shares).masked_fill_(~real[:, 1:], math.inf)
     size = max(256, _CELLS * most)
     cells = borders.add_(_REACH).mul_(size / (2 * _REACH)).clamp_(0, size).long()
-    table = draws.full((number, size + 1), 0, torch.int64)
+    table = draws.full((number, size + 1), 0, dtype=torch.int64)
     table = table.scatter_add_(1, cells, torch.ones_like(cells)).cumsum_(1)[:, :-1]
     # A category's code of a level is shuffled twice and moved: neither its place nor its frequency says what it is.
     moved = (draws.uniform((number, 1)) * levels.unsqueeze(-1)).long()

@@ -23,11 +23,17 @@ class LinearGaussianConfig:
 def sample_linear_gaussian(
     draws: Draws, config: LinearGaussianConfig, *, count: int, rows: int, features: int
 ) -> ExactDraft:
-    """Draws `count` regression tasks; facts hold the noise."""
+    """Draws `count` regression tasks; facts hold the noise and its share of the variance."""
     generator = numpy_generator(draws)
     x = generator.standard_normal((count, rows, features)).astype(np.float32)
     weights = generator.standard_normal((count, features, 1)) * config.weight / np.sqrt(features)
     offset = generator.standard_normal((count, 1)) * config.offset
     noise = generator.choice(np.array(config.noises), count)
-    y = (x.astype(np.float64) @ weights)[..., 0] + offset + noise[:, None] * generator.standard_normal((count, rows))
-    return numbers_draft(x, y, facts={"noise": noise})
+    error = noise[:, None] * generator.standard_normal((count, rows))
+    y = (x.astype(np.float64) @ weights)[..., 0] + offset + error
+    facts = {
+        "noise": noise,
+        "noise_share": np.minimum(error.var(1) / y.var(1), 1.0),
+        "relevant": np.full(count, features),
+    }
+    return numbers_draft(x, y, facts=facts)

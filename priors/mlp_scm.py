@@ -107,19 +107,21 @@ def _hidden(draws: Draws, config: MLPSCMConfig, *, request: TableRequest) -> Dra
     roots = torch.where(clustered.view(-1, 1, 1), centred, roots) * below(number, size=most).unsqueeze(-1)
     classes = torch.where(clustered.unsqueeze(-1), member, -1)
     width = max(16, -(-(features + _CANDIDATES) // 2))
-    trace = _propagate(draws, roots, config=config, width=width)
+    trace = _propagate(draws, roots, config=config, width=width, least_layers=2)
     pool = torch.cat([roots, *trace.nodes], dim=1)
     layer = torch.cat(
         [draws.full((most,), 0.0), *(draws.full((width,), float(i + 1)) for i in range(len(trace.nodes)))]
     )
-    legal = (layer <= trace.depth.unsqueeze(-1)) & ((layer > 0) | (draws.arange(len(layer)) < number.unsqueeze(-1)))
+    absent = (layer == 0) & (draws.arange(len(layer)) >= number.unsqueeze(-1))
     shallow = draws.normal((count, 1)) * 0.7  # some tasks show early nodes, some late ones
-    picked = draws.pick((layer * shallow).masked_fill(~legal, -1e9), count=features + _CANDIDATES)
+    wish = (layer * shallow).masked_fill(layer > trace.depth.unsqueeze(-1), -100.0)  # too deep: only where nodes lack
+    picked = draws.pick(wish.masked_fill(absent, -1e4), count=features + _CANDIDATES)
     shuffled = picked.gather(1, draws.uniform(picked.shape).argsort(-1))
     nodes = pool.gather(1, shuffled.unsqueeze(-1).expand(-1, -1, rows))
     raw = nodes[:, _CANDIDATES:]
     scores = _related(draws, config, targets=nodes[:, :_CANDIDATES], raw=raw)
     irrelevant = draws.uniform((count, features)) < draws.uniform((count, 1), low=-0.6, high=0.5)
+    irrelevant |= _constant(raw)
     raw = torch.where(irrelevant.unsqueeze(-1), draws.normal(raw.shape), raw)
     facts = {
         "mode": torch.where(clustered, 2, 1),
@@ -132,11 +134,17 @@ def _hidden(draws: Draws, config: MLPSCMConfig, *, request: TableRequest) -> Dra
     return Draft(columns=table, scores=scores, classes=classes, loudness=loudness, facts=facts)
 
 
+def _constant(nodes: torch.Tensor) -> torch.Tensor:
+    """[B, n] bool: standardised nodes [B, n, R] that do not vary (steps beyond all rows)."""
+    return nodes.square().mean(-1) < 0.5
+
+
 def _related(draws: Draws, config: MLPSCMConfig, *, targets: torch.Tensor, raw: torch.Tensor) -> torch.Tensor:
     """[B, S, R] scores out of nodes [B, n, R]: in most tasks those that the features tell most about come first."""
     relation = (targets @ raw.transpose(1, 2) / raw.shape[-1]).square().sum(-1)
     chosen = draws.happens((len(raw), 1), share=config.related_share)
-    order = torch.where(chosen, -relation, draws.arange(relation.shape[1]).float()).argsort(-1)[:, :_NUM_SCORES]
+    wish = torch.where(chosen, -relation, draws.arange(relation.shape[1]).float())
+    order = wish.masked_fill(_constant(targets), torch.inf).argsort(-1)[:, :_NUM_SCORES]
     return targets.gather(1, order.unsqueeze(-1).expand(-1, -1, raw.shape[-1]))
 
 
@@ -155,8 +163,10 @@ def _around_centres(draws: Draws, roots: torch.Tensor) -> tuple[torch.Tensor, to
     return standardised(moved), cluster % classes.unsqueeze(-1)
 
 
-def _propagate(draws: Draws, inputs: torch.Tensor, *, config: MLPSCMConfig, width: int) -> _Trace:
-    """Runs inputs [B, D, R] through up to `max_depth` random layers; each task stops at its own depth."""
+def _propagate(
+    draws: Draws, inputs: torch.Tensor, *, config: MLPSCMConfig, width: int, least_layers: int = 1
+) -> _Trace:
+    """Runs inputs [B, D, R] through up to `max_depth` random layers; `last` of each task is that of its own depth."""
     count = len(inputs)
     depth = draws.counts((count,), low=1, high=config.max_depth)
     single = draws.happens((count, 1), share=0.4)
@@ -168,7 +178,7 @@ def _propagate(draws: Draws, inputs: torch.Tensor, *, config: MLPSCMConfig, widt
     noise = draws.log_uniform((count, 1, 1), low=0.01, high=0.5) * ~draws.happens((count, 1, 1), share=0.3)
     products = draws.uniform((count, 1), high=0.5) * draws.happens((count, 1), share=config.product_share)
     nodes, last = [], inputs
-    for layer in range(int(depth.max())):
+    for layer in range(max(least_layers, int(depth.max()))):
         weights = _weights(draws, count=count, width=width, parents=last.shape[1], density=density)
         pre = standardised(weights @ last) * gain + draws.normal((count, width, 1)) * 0.5
         fresh = _activated(draws, pre, palette=palette, products=products)

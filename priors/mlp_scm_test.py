@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 import torch
 
 from priors.causes import CauseConfig
@@ -11,7 +12,7 @@ from priors.draws import Draws, standardised
 from priors.mlp_scm import MLPSCMConfig, sample_mlp_scm
 from priors.task import TaskKind
 
-NUMBERS = ColumnConfig(numbers_share=1.0, discrete_share=0.0, literal_share=0.0)
+NUMBERS = ColumnConfig(numbers_share=1.0, discrete_share=0.0, literal_share=0.0, copied_share=0.0, constant_share=0.0)
 DIRECT = MLPSCMConfig(direct_share=1.0, linear_share=0.0, blended_share=0.0)
 HIDDEN = MLPSCMConfig(direct_share=0.0)
 
@@ -106,3 +107,21 @@ def test_nodes_may_be_products() -> None:
     additive = explained(make(dataclasses.replace(DIRECT, product_share=0.0)))
     products = explained(make(dataclasses.replace(DIRECT, product_share=1.0)))
     assert products.mean() < additive.mean()
+
+
+@pytest.mark.parametrize("features", [50, 100, 200])
+def test_wide_tables_of_shallow_networks_have_enough_nodes(features: int) -> None:
+    config = dataclasses.replace(HIDDEN, max_depth=1)
+    request = TableRequest(
+        kind=TaskKind.REGRESSION,
+        count=12,
+        rows=64,
+        features=features,
+        max_classes=10,
+        causes=CauseConfig(),
+        columns=NUMBERS,
+    )
+    draft = sample_mlp_scm(Draws(0), config, request=request)
+    varies = draft.columns.values.std(-1) > 0
+    assert draft.columns.values.shape == (12, features, 64) and varies.all()
+    assert (draft.scores[:, 0].square().mean(-1) > 0.5).all()

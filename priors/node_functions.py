@@ -83,7 +83,7 @@ def draw_functions(draws: Draws, config: NodeFunctionConfig, *, tasks: torch.Ten
             ExitCode.BAD_FLAG,
             f"the weights {config.weights} of the node functions are impossible: give none below 0 and one above",
         )
-    base = draws.tensor(config.weights, torch.float32).log()
+    base = draws.tensor(config.weights, dtype=torch.float32).log()
     spread = draws.uniform((count, 1), high=config.favour)
     palette = base + spread * draws.normal((count, len(base)))
     return (palette[tasks] + draws.gumbel((len(tasks), len(base)))).argmax(-1)

@@ -115,7 +115,7 @@ def draw_graphs(draws: Draws, config: RandomGraphConfig, *, count: int) -> Rando
     levels, ancestors = _closure(parents, own=own)
     members = torch.where(real, torch.ones_like(parents) << best.indices, 0).sum(-1)
     place = tasks * config.max_nodes + positions
-    empty = draws.full((count * config.max_nodes,), 0, torch.int64)
+    empty = draws.full((count * config.max_nodes,), 0, dtype=torch.int64)
     return RandomGraphs(
         sizes=sizes,
         laws=laws,

@@ -36,7 +36,8 @@ def cuts_of(level_counts: np.ndarray) -> np.ndarray:
 
 
 def sample_small_tree(draws: Draws, config: SmallTreeConfig, *, count: int, rows: int, features: int) -> ExactDraft:
-    """Draws `count` classification tasks; facts hold the number of leaves."""
+    """Draws `count` classification tasks; facts hold the number of leaves and of
+    columns asked, and the share of labels that are not the likeliest of their leaf."""
     generator = numpy_generator(draws)
     levels = generator.integers(2, config.max_levels, (count, features), endpoint=True)
     x = (generator.uniform(size=(count, rows, features)) * levels[:, None, :]).astype(np.int64)
@@ -45,6 +46,7 @@ def sample_small_tree(draws: Draws, config: SmallTreeConfig, *, count: int, rows
     is_cut = generator.uniform(size=(count, 3)) < np.array([config.root_share, config.child_share, config.child_share])
     is_cut[:, 1:] &= is_cut[:, :1]
     leaf = np.zeros((count, rows), np.int64)
+    asked = np.zeros((count, 3), np.int64)
     for task in range(count):
         cuts = cuts_of(levels[task])
         root, left, right = cuts[generator.integers(0, len(cuts), 3)]
@@ -52,14 +54,20 @@ def sample_small_tree(draws: Draws, config: SmallTreeConfig, *, count: int, rows
         low = is_cut[task, 1] & (x[task, :, left[0]] >= left[1])
         high = is_cut[task, 2] & (x[task, :, right[0]] >= right[1])
         leaf[task] = 2 * side + np.where(side, high, low)
+        asked[task] = root[0], left[0], right[0]
     real = np.broadcast_to(np.arange(config.max_classes) < classes[:, None, None], (count, 4, config.max_classes))
     table = dirichlet(generator, concentration=np.array(config.concentration), real=real)
-    y = drawn_classes(generator, np.take_along_axis(table, leaf[..., None], axis=1))
+    probabilities = np.take_along_axis(table, leaf[..., None], axis=1)
+    y = drawn_classes(generator, probabilities)
     return ExactDraft(
         x=x.astype(np.float32),
         y=y.astype(np.float32),
         column_kinds=np.full((count, features), ColumnKind.ORDINAL, np.int8),
         level_counts=levels.astype(np.int32),
         num_classes=classes.astype(np.int32),
-        facts={"leaves": 1 + is_cut.sum(1)},
+        facts={
+            "leaves": 1 + is_cut.sum(1),
+            "relevant": np.array([len(set(names[cut])) for names, cut in zip(asked, is_cut, strict=True)]),
+            "noise_share": (y != probabilities.argmax(-1)).mean(1),
+        },
     )

@@ -86,6 +86,8 @@ def test_sizes_spread_over_the_whole_range_and_every_graph_has_an_edge() -> None
 def test_densities_and_depths_spread() -> None:
     graphs = make(min_nodes=10)
     assert density(graphs).quantile(0.1) < 0.9 and density(graphs).quantile(0.9) > 3
+    uniform = density(only(GraphLaw.UNIFORM))
+    assert uniform.quantile(0.1) < 1.2 and uniform.quantile(0.9) > 4
     depth = torch.zeros_like(graphs.sizes).scatter_reduce(0, graphs.tasks, graphs.levels, "amax")
     assert depth.min() <= 2 and depth.max() >= 12
     assert set(graphs.laws.tolist()) == set(range(len(GraphLaw)))
@@ -101,6 +103,7 @@ def test_the_children_of_scale_free_graphs_go_to_the_oldest() -> None:
     graphs = only(GraphLaw.SCALE_FREE)
     parent, _ = edges(graphs)
     children = graphs.positions[parent].bincount(minlength=20)
+    assert density(graphs).mean() > 1.05  # about as many parents for a late node as for an early one
     for older, younger in ((0, 1), (1, 4), (4, 15)):
         assert children[older] > 1.5 * children[younger]
 

@@ -15,11 +15,11 @@ from priors.draws import Draws, apply_by_code, below, standardised
 class CauseConfig:
     """How the raw columns of a task depend on each other."""
 
-    independent_share: float = 0.12
+    independent_share: float = 0.06
     """Share of tasks whose columns are independent."""
-    size_share: float = 0.5
+    size_share: float = 0.65
     """Share of tasks whose drivers mostly push all columns the same way (size, severity, wealth)."""
-    max_factors: int = 6
+    max_factors: int = 5
     """Most hidden drivers of the correlated columns."""
     clump_share: float = 0.3
     """Share of tasks whose rows fall into a few clumps in the space of drivers."""

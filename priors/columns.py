@@ -21,9 +21,9 @@ _WIDE_LEVELS = 32  # columns with more levels than this are cut apart from the o
 class ColumnConfig:
     """What columns look like."""
 
-    numbers_share: float = 0.5
+    numbers_share: float = 0.6
     """Share of tasks with number columns only."""
-    discrete_share: float = 0.15
+    discrete_share: float = 0.1
     """Share of tasks with ordinals and categories only (the other tasks are mixed)."""
     levels: LevelConfig = LevelConfig()
     """How many levels ordinals and categories have, and how often each occurs."""

@@ -50,15 +50,15 @@ class FamilyWeights:
 
     mlp_scm: float = 0.55
     """MLP structural causal models."""
-    graph_scm: float = 0.2
+    graph_scm: float = 0.28
     """Structural causal models over graphs of mixed functions."""
-    forest: float = 0.3
+    forest: float = 0.18
     """Trees and forests."""
-    rules: float = 0.15
+    rules: float = 0.07
     """Exact rules."""
-    kernel_function: float = 0.08
+    kernel_function: float = 0.1
     """Functions from Gaussian processes with many kernels."""
-    prototypes: float = 0.08
+    prototypes: float = 0.16
     """Nearest neighbours and clusters."""
     heteroscedastic: float = 0.08
     """Uneven and heavy-tailed noise; regression only."""

@@ -26,6 +26,8 @@ class ForestConfig:
 
     branching_share: float = 0.5
     """Share of tasks whose trees ask another question at every node (the others have oblivious trees)."""
+    all_relevant_share: float = 0.65
+    """Share of tasks in which trees may ask about all columns (elsewhere small numbers are common)."""
     max_trees: int = 24
     """Most trees of a task."""
     max_depth: int = 6
@@ -48,7 +50,7 @@ def sample_forest(draws: Draws, config: ForestConfig, *, request: TableRequest) 
     depth = draws.integers((count,), low=1, high=config.max_depth)
     trees = draws.counts((count,), low=1, high=config.max_trees)
     branching = draws.happens((count,), share=config.branching_share)
-    importance = _importance(draws, count=count, features=features)
+    importance = _importance(draws, config, count=count, features=features)
     scores = torch.zeros((count, _NUM_SCORES, rows), device=raw.device)
     split = torch.zeros((count, features), dtype=torch.bool, device=raw.device)
     for oblivious in (True, False):
@@ -69,10 +71,10 @@ def sample_forest(draws: Draws, config: ForestConfig, *, request: TableRequest) 
     )
 
 
-def _importance(draws: Draws, *, count: int, features: int) -> torch.Tensor:
+def _importance(draws: Draws, config: ForestConfig, *, count: int, features: int) -> torch.Tensor:
     """[B, C] how often a column is asked about: all columns, or 0 for all but a few."""
     relevant = draws.counts((count,), low=1, high=features)
-    relevant = torch.where(draws.happens((count,), share=0.4), features, relevant)
+    relevant = torch.where(draws.happens((count,), share=config.all_relevant_share), features, relevant)
     chosen = draws.uniform((count, features)).argsort(-1).argsort(-1) < relevant.unsqueeze(-1)
     return (draws.normal((count, features)) * draws.uniform((count, 1), high=1.5)).exp_() * chosen
 

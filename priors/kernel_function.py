@@ -58,7 +58,7 @@ class KernelFunctionConfig:
     """Shortest length scale of a function of one column, in units of its spread; with d columns √d times it."""
     smoothest: float = 4.0
     """Longest length scale."""
-    all_relevant_share: float = 0.25
+    all_relevant_share: float = 0.4
     """Share of tasks in which all columns matter (elsewhere small numbers are common)."""
     additive_share: float = 0.35
     """Share of tasks whose function is a sum over columns or small groups of columns."""

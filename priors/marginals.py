@@ -64,6 +64,7 @@ _FUNCTIONS: tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], ...] = (
     lambda z, k: torch.floor(torch.exp(z * (0.3 + 0.7 * k[0]) + 2 * k[1])),
 )
 _WHOLE = len(_FUNCTIONS) - 2  # from here on values are whole numbers
+_OWN_SHARE = 0.6  # of columns whose marginal is not that of most columns of their task
 _FARTHEST = 8.0  # no quantity is farther out than this before it is bent
 
 
@@ -82,7 +83,7 @@ def draw_marginals(
     frequency = tuple(vars(weights).values())
     bent = (0.0, *frequency[1:]) if sum(frequency[1:]) else frequency
     of_task = draws.choice((count,), weights=bent).mul_(~draws.happens((count,), share=plain_share))[tasks]
-    own = torch.where(draws.happens(tasks.shape, share=0.4), draws.choice(tasks.shape, weights=frequency), of_task)
+    own = torch.where(draws.happens(tasks.shape, share=_OWN_SHARE), draws.choice(tasks.shape, weights=frequency), of_task)
     return own.mul_(of_task > 0)
 
 

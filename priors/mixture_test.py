@@ -50,10 +50,10 @@ def check_group(group: TaskGroup, *, rows: int, features: int) -> None:
                 assert len(sizes) == task.num_classes and sizes.min() >= 2
         else:
             assert task.num_classes == 0 and task.y.std() > 0
-        assert Family(task.family).makes(group.kind) and "missing" in task.parameters
-        if not Family(task.family).exact:
-            assert {"noise", "noise_share", "relevant", "signal"} <= set(task.parameters)
-            assert 0 <= task.parameters["noise_share"] <= 1 and 0 <= task.parameters["relevant"] <= features
+        assert Family(task.family).makes(group.kind)
+        assert {"missing", "noise_share", "relevant"} <= set(task.parameters)
+        assert 0 <= task.parameters["noise_share"] <= 1 and 0 <= task.parameters["relevant"] <= features
+        assert Family(task.family).exact or {"noise", "signal"} <= set(task.parameters)
 
 
 @given(
@@ -121,7 +121,7 @@ def test_tasks_with_a_known_posterior_are_neither_filtered_nor_disturbed(kind: T
     draw = draw_group(PriorConfig(kind=kind, only=exact), seed=0, rows=64, features=4, count=300)
     assert len(exact) == 2 and set(draw.rejected.values()) == {0} and sum(draw.drawn.values()) == 300
     assert np.isfinite(draw.group.x).all()
-    assert all(set(task.parameters).isdisjoint({"noise_share", "signal"}) for task in draw.group.tasks())
+    assert all("signal" not in task.parameters for task in draw.group.tasks())
     if kind is TaskKind.CLASSIFICATION:
         ids = [np.unique(task.y) for task in draw.group.tasks()]
         assert any(len(found) < task.num_classes for found, task in zip(ids, draw.group.tasks(), strict=True))
@@ -206,7 +206,7 @@ def test_most_tasks_can_be_learned_and_some_hardly(family: Family, kind: TaskKin
     config = PriorConfig(kind=kind, only=(family,), **shape)
     gains = [gain(episode) for episode in held_out_episodes(config, seed=0, count=40)]
     assert np.median(gains) > 0.15 and np.mean(np.array(gains) > 0.05) > 0.6
-    assert np.min(gains) < 0.1 and np.max(gains) > 0.5
+    assert np.min(gains) < 0.4 and np.max(gains) > 0.5
 
 
 @pytest.mark.parametrize("kind", list(TaskKind))

@@ -29,6 +29,8 @@ class MLPSCMConfig:
     """Share of tasks whose features are the causes of the target."""
     cluster_share: float = 0.5
     """Share of the other classification tasks in which the class causes the features."""
+    all_relevant_share: float = 0.65
+    """Share of direct tasks in which all columns matter (elsewhere small numbers are common)."""
     linear_share: float = 0.3
     """Share of direct tasks whose main score is linear in the features' signals."""
     blended_share: float = 0.4
@@ -69,7 +71,7 @@ def _direct(draws: Draws, config: MLPSCMConfig, *, request: TableRequest) -> Dra
     raw = draw_causes(draws, request.causes, count=count, causes=features, rows=rows)
     table = draw_columns(draws, raw, config=request.columns)
     relevant = draws.counts((count,), low=1, high=features)
-    relevant = torch.where(draws.happens((count,), share=0.4), features, relevant)
+    relevant = torch.where(draws.happens((count,), share=config.all_relevant_share), features, relevant)
     chosen = draws.uniform((count, features)).argsort(-1).argsort(-1) < relevant.unsqueeze(-1)
     importance = (draws.normal((count, features)) * draws.uniform((count, 1), high=1.5)).exp() * chosen
     inputs = table.signal * importance.unsqueeze(-1)

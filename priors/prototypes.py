@@ -47,7 +47,7 @@ class PrototypesConfig:
     """Most prototypes of a task."""
     rows_per_prototype: int = 5
     """No task has more prototypes than rows divided by this."""
-    all_relevant_share: float = 0.3
+    all_relevant_share: float = 0.55
     """Share of tasks in which all columns matter (elsewhere small numbers are common)."""
     mixed_share: float = 0.25
     """Share of tasks whose distance mixes the columns."""

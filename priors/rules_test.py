@@ -154,7 +154,7 @@ def test_columns_that_are_not_counted_as_relevant_change_nothing(rule: str) -> N
         fewest = next(group for group in groups if purity([cells[i] for i in (0, *group)], outcome) == 1.0)
         assert relevant[task] <= len(fewest)
         missed += len(fewest) - int(relevant[task])
-    assert missed <= 8  # effects on too few rows to be met by the rows that are tried
+    assert missed <= 16  # effects on too few rows to be met by the rows that are tried
 
 
 def test_columns_of_many_equal_values_still_split() -> None:

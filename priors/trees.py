@@ -93,7 +93,7 @@ def _grow_branching(
     """The same for trees with a question at every node: columns are [n, 2^level]."""
     values, rows = table.values, index.shape[-1]
     row, order = draws.arange(rows), draws.uniform((rows,)).argsort()
-    ended = draws.full((len(index), 1), 0, torch.bool)
+    ended = draws.full((len(index), 1), 0, dtype=torch.bool)
     asked = []
     for level, number in enumerate(reached.sum(1).tolist()):
         node = index[:number]

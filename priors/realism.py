@@ -63,7 +63,7 @@ class RealismFlags:
     half: tyro.conf.EnumChoicesFromValues[TableHalf] = TableHalf.ALL
     """Which tables are compared: all, or one of two fixed halves (by name): choose on one, report on the other."""
     num_tasks: int = 800
-    """Synthetic tasks measured, half of them evenly over the families, half by their shares."""
+    """Synthetic tasks measured, evenly spread over the families, and as many of each other prior as of one family."""
     parts: int = 4
     """Parts taken of each real table."""
     workers: int = 1
@@ -87,7 +87,8 @@ def _main(argv: list[str]) -> None:
     pool = _pool(shard_set, flags)
     study = _study(flags, pool=pool, tasks_of=_real_tables(flags, kind=shard_set.kind))
     record: dict[str, Any] = {"shards": shard_set.digest, "kind": shard_set.kind.value, "half": flags.half.value}
-    record |= {"tables": len(study.real.tables()), "parts": len(study.real.owners), "seed": flags.seed, "rows": []}
+    record |= {"tables": len(study.real.tables()), "parts": len(study.real.owners), "compared": study.size()}
+    record |= {"seed": flags.seed, "rows": []}
     todo = list(rows_of(study))
     with progress.meter("compare", total=len(todo) + 2, unit="priors") as report:
         for name, tasks in todo:
@@ -151,13 +152,13 @@ def _study(flags: RealismFlags, *, pool: list[Task], tasks_of: list[Task]) -> St
     limits = table_parts.limits_of(pool)
     parts, owners = table_parts.real_parts(tasks_of, limits=limits, count=flags.parts, seed=flags.seed)
     families = collections.Counter(task.family for task in pool)
+    portion = math.ceil(flags.num_tasks / len(families))
     sets = {_REAL: parts}
-    for name, number in sorted(families.items()):
-        portion = (1 / len(families) + number / len(pool)) / 2  # rare families are measured too
+    for name in sorted(families):
         of_family = [task for task in pool if task.family == name]
-        sets[name] = _matched(of_family, parts, count=math.ceil(flags.num_tasks * portion), seed=flags.seed)
+        sets[name] = _matched(of_family, parts, count=portion, seed=flags.seed)
     for name, tasks in _peers(flags, kind=pool[0].kind):
-        sets[name] = _matched(tasks, parts, count=math.ceil(flags.num_tasks / 3), seed=flags.seed)
+        sets[name] = _matched(tasks, parts, count=portion, seed=flags.seed)
     for name in [name for name, tasks in sets.items() if len(tasks) < _FEWEST_TASKS]:
         progress.say(f"{name} has {len(sets.pop(name))} usable tasks and is left out: a larger DIR has more")
     if len(sets) < 2:
@@ -240,8 +241,8 @@ def _measured(tasks: Sequence[Task], *, flags: RealismFlags) -> list[FeatureVect
 
 def _show(record: dict[str, Any]) -> None:
     console = rich.console.Console(width=None if sys.stdout.isatty() else _LOG_COLUMNS, highlight=False)
-    title = f"{record['kind']}: {record['tables']} tables ({record['half']}), {record['parts']} parts"
-    table = rich.table.Table(title=title)
+    parts = f"{record['parts']} parts, {record['compared']} at a time"
+    table = rich.table.Table(title=f"{record['kind']}: {record['tables']} tables ({record['half']}), {parts}")
     for heading in ("prior", "tasks", "distance", "95 %", "coverage", "95 %"):
         table.add_column(heading, justify="left" if heading == "prior" else "right")
     for row in record["rows"]:

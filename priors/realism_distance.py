@@ -13,7 +13,7 @@ import numpy as np
 from sklearn import ensemble
 
 _FOLDS = 5
-_TREES = 100
+_TREES = 60
 _DRAWS = 400
 _QUANTILES = (0.1, 0.5, 0.9)
 
@@ -52,20 +52,55 @@ class Estimate:
     high: float
 
 
-def domain_distance(real: RealParts, synthetic: SyntheticTasks, *, seed: int) -> Estimate:
-    """Proxy A-distance of synthetic tasks to real tables, with its interval given these held-out answers."""
-    wrong_real, wrong_synthetic = _held_out(real, synthetic, seed=seed)
-    generator = np.random.default_rng([seed, 5])
-    tables = real.tables()
-    by_table = np.array([wrong_real[real.owners == table].mean() for table in tables])
-    drawn = generator.integers(len(tables), size=(_DRAWS, len(tables)))
-    errors_real = by_table[drawn].mean(1)
-    picked = generator.integers(len(wrong_synthetic), size=(_DRAWS, len(wrong_synthetic)))
-    weights = synthetic.weights[picked]
-    errors_synthetic = (wrong_synthetic[picked] * weights).sum(1) / weights.sum(1).clip(1e-12)
-    error = (by_table.mean() + np.average(wrong_synthetic, weights=synthetic.weights)) / 2
-    low, high = np.quantile(_a_distance((errors_real + errors_synthetic) / 2), (0.025, 0.975))
-    return Estimate(value=float(_a_distance(error)), low=float(low), high=float(high))
+def domain_distance(real: RealParts, synthetic: SyntheticTasks, *, size: int, seed: int, repeats: int = 5) -> Estimate:
+    """Proxy A-distance of synthetic tasks to real tables.
+
+    More examples make better classifiers, so figures are comparable at equal `size` only: as many real parts (from each
+    table about the same number) and as many tasks (by their weights) are drawn, `repeats` times.
+
+    Returns:
+        Mean over repeats, with an interval for other tables and tasks, given these classifiers.
+    """
+    wrong, seen = np.zeros((2, len(real.values))), np.zeros((2, len(synthetic.values)))
+    for repeat in range(repeats):
+        generator = np.random.default_rng([seed, 5, repeat])
+        a, b = _drawn_parts(real, size=size, generator=generator), _drawn_tasks(synthetic, size, generator)
+        groups = real.owners[a], np.arange(len(b))
+        right = _held_out((real.values[a], synthetic.values[b]), groups=groups, seed=seed + repeat)
+        for counts, drawn, side in ((wrong, a, right[0]), (seen, b, right[1])):
+            np.add.at(counts[0], drawn, ~side)
+            np.add.at(counts[1], drawn, 1)
+    return _with_interval(real.owners, wrong, seen, seed=seed)
+
+
+def _with_interval(owners: np.ndarray, real: np.ndarray, synthetic: np.ndarray, *, seed: int) -> Estimate:
+    """From errors and counts of every part [2, U] and task [2, S]: tables weigh the same, tasks as often as drawn."""
+    generator = np.random.default_rng([seed, 6])
+    tables = np.array([real[:, owners == table].sum(1) for table in np.unique(owners)])
+    by_table = tables[tables[:, 1] > 0, 0] / tables[tables[:, 1] > 0, 1]
+    by_task = synthetic[:, synthetic[1] > 0]
+    drawn = generator.integers(len(by_table), size=(_DRAWS, len(by_table)))
+    picked = by_task[:, generator.integers(by_task.shape[1], size=(_DRAWS, by_task.shape[1]))].sum(-1)
+    errors = (by_table[drawn].mean(1) + picked[0] / picked[1]) / 2
+    value = (by_table.mean() + by_task[0].sum() / by_task[1].sum()) / 2
+    low, high = np.quantile(_a_distance(errors), (0.025, 0.975))
+    return Estimate(value=float(_a_distance(value)), low=float(low), high=float(high))
+
+
+def _drawn_parts(real: RealParts, *, size: int, generator: np.random.Generator) -> np.ndarray:
+    """Indices of `size` different parts, from each table about the same number."""
+    order = generator.permutation(len(real.owners))
+    places = np.zeros(len(order), int)
+    for table in real.tables():
+        own = real.owners[order] == table
+        places[own] = np.arange(own.sum())
+    return order[np.argsort(places, kind="stable")][:size]
+
+
+def _drawn_tasks(synthetic: SyntheticTasks, size: int, generator: np.random.Generator) -> np.ndarray:
+    """Indices of `size` different tasks, in proportion to their weights; of all that count where they are fewer."""
+    share = synthetic.weights / synthetic.weights.sum()
+    return generator.choice(len(share), size=min(size, int((share > 0).sum())), p=share, replace=False)
 
 
 def floor_distance(real: RealParts, *, seed: int, repeats: int = 6) -> Estimate:
@@ -76,10 +111,11 @@ def floor_distance(real: RealParts, *, seed: int, repeats: int = 6) -> Estimate:
     """
     found = []
     for repeat in range(repeats):
-        order = np.random.default_rng([seed, 6, repeat]).permutation(real.tables())
-        left, right = real.of(order[: len(order) // 2]), real.of(order[len(order) // 2 :])
-        wrong = _held_out_halves(left, right, seed=seed + repeat)
-        found.append(float(_a_distance(wrong)))
+        order = np.random.default_rng([seed, 7, repeat]).permutation(real.tables())
+        halves = real.of(order[: len(order) // 2]), real.of(order[len(order) // 2 :])
+        groups = halves[0].owners, halves[1].owners
+        right = _held_out((halves[0].values, halves[1].values), groups=groups, seed=seed + repeat)
+        found.append(float(_a_distance(1 - (right[0].mean() + right[1].mean()) / 2)))
     return Estimate(value=float(np.mean(found)), low=min(found), high=max(found))
 
 
@@ -97,84 +133,47 @@ def _folds_of(groups: np.ndarray, *, seed: int) -> np.ndarray:
     """Fold of every part; parts of a group share one."""
     names, codes = np.unique(groups, return_inverse=True)
     folds = np.arange(len(names)) % _FOLDS
-    return np.random.default_rng([seed, 7]).permutation(folds)[codes]
+    return np.random.default_rng([seed, 8]).permutation(folds)[codes]
 
 
-def _classifier(seed: int) -> ensemble.ExtraTreesClassifier:
-    settings = {"n_estimators": _TREES, "min_samples_leaf": 3, "max_features": 0.3, "n_jobs": 1}
-    return ensemble.ExtraTreesClassifier(random_state=seed, **settings)
+def _held_out(
+    sides: tuple[np.ndarray, np.ndarray], *, groups: tuple[np.ndarray, np.ndarray], seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Per side, which parts forests that did not see their fold put on the right side; both sides weigh the same."""
+    values, is_first = np.concatenate(sides), np.repeat([True, False], [len(side) for side in sides])
+    folds = np.r_[_folds_of(groups[0], seed=seed), _folds_of(groups[1], seed=seed + 1)]
+    settings = {"n_estimators": _TREES, "min_samples_leaf": 3, "max_features": 0.3, "class_weight": "balanced"}
+    guess = np.zeros(len(values))
+    for fold in np.unique(folds):
+        train = folds != fold
+        model = ensemble.ExtraTreesClassifier(n_jobs=1, random_state=seed, **settings)
+        model.fit(values[train], is_first[train])
+        guess[~train] = model.predict_proba(values[~train])[:, list(model.classes_).index(True)]
+    right = (guess > 0.5) == is_first
+    return right[is_first], right[~is_first]
 
 
-def _held_out(real: RealParts, synthetic: SyntheticTasks, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """[U] and [S]: 1 where the held-out classifier is wrong, 0 where right."""
-    used = synthetic.weights > 0
-    domain = np.r_[np.ones(len(real.values)), np.zeros(len(synthetic.values))]
-    values = np.concatenate([real.values, synthetic.values])
-    share = synthetic.weights / synthetic.weights.sum()
-    weights = np.r_[_table_weights(real.owners), share]
-    folds = np.r_[_folds_of(real.owners, seed=seed), _folds_of(np.arange(len(share)), seed=seed + 1)]
-    chosen = np.r_[np.ones(len(real.values), bool), used]
-    guess = _cross_fitted(values, domain, weights=weights, folds=folds, chosen=chosen, seed=seed)
-    wrong = ((guess > 0.5) != (domain > 0.5)).astype(float)
-    return wrong[: len(real.values)], wrong[len(real.values) :]
-
-
-def _held_out_halves(left: RealParts, right: RealParts, *, seed: int) -> float:
-    values = np.concatenate([left.values, right.values])
-    domain = np.r_[np.ones(len(left.values)), np.zeros(len(right.values))]
-    weights = np.r_[_table_weights(left.owners), _table_weights(right.owners)]
-    folds = np.r_[_folds_of(left.owners, seed=seed), _folds_of(right.owners, seed=seed + 1)]
-    everything = np.ones(len(values), bool)
-    guess = _cross_fitted(values, domain, weights=weights, folds=folds, chosen=everything, seed=seed)
-    wrong = (guess > 0.5) != (domain > 0.5)
-    return float(sum(np.average(wrong[domain == side], weights=weights[domain == side]) for side in (0, 1)) / 2)
-
-
-def _cross_fitted(
-    values: np.ndarray,
-    domain: np.ndarray,
-    *,
-    weights: np.ndarray,
-    folds: np.ndarray,
-    chosen: np.ndarray,
-    seed: int,
-) -> np.ndarray:
-    """[U + S] probability of being real, by forests that did not see the part's fold; both domains weigh the same."""
-    guess = np.full(len(values), 0.5)
-    for fold in range(_FOLDS):
-        train, test = (folds != fold) & chosen, folds == fold
-        if not test.any():
-            continue
-        balanced = weights[train].copy()
-        for side in (0, 1):
-            balanced[domain[train] == side] /= balanced[domain[train] == side].sum()
-        model = _classifier(seed).fit(values[train], domain[train], sample_weight=balanced * train.sum())
-        guess[test] = model.predict_proba(values[test])[:, 1]
-    return guess
-
-
-def coverage(real: RealParts, synthetic: SyntheticTasks, *, seed: int, repeats: int = 40) -> Estimate:
+def coverage(real: RealParts, synthetic: SyntheticTasks, *, size: int, seed: int, repeats: int = 40) -> Estimate:
     """Share of real tables that have a synthetic neighbour no farther than real tables are from each other.
 
     Features are standardised by the real parts and cut at ±3. "Typical" is the median distance of a part to the nearest
-    part of another table, so among real tables the same figure is ½. Nearest distances shrink with numbers: as many
-    synthetic tasks as there are parts are drawn, by their weights, `repeats` times.
+    of parts of other tables, so among real tables the same figure is ½. Nearest distances shrink with numbers: `size`
+    parts and as many tasks (by their weights) are drawn, `repeats` times.
 
     Returns:
         Mean over tables and draws; interval over tables.
     """
     a, b = standardised_by(real.values, real.values), standardised_by(real.values, synthetic.values)
-    between = _distances(a, a)
+    between, across = _distances(a, a), _distances(a, b)
     between[real.owners[:, None] == real.owners] = np.inf
-    typical = np.median(between.min(1))
-    near = _distances(a, b) <= typical
-    generator = np.random.default_rng([seed, 8])
-    share = synthetic.weights / synthetic.weights.sum()
     hits = np.zeros(len(a))
-    for _ in range(repeats):
-        drawn = generator.choice(len(b), size=len(a), p=share)
-        hits += near[:, drawn].any(1) / repeats
+    for repeat in range(repeats):
+        generator = np.random.default_rng([seed, 9, repeat])
+        nearest = between[:, _drawn_parts(real, size=size, generator=generator)].min(1)
+        drawn = _drawn_tasks(synthetic, size, generator)
+        hits += (across[:, drawn].min(1) <= np.median(nearest)) / repeats
     by_table = np.array([hits[real.owners == table].mean() for table in real.tables()])
+    generator = np.random.default_rng([seed, 10])
     means = by_table[generator.integers(len(by_table), size=(_DRAWS, len(by_table)))].mean(1)
     low, high = np.quantile(means, (0.025, 0.975))
     return Estimate(value=float(by_table.mean()), low=float(low), high=float(high))
@@ -216,7 +215,7 @@ class Separation:
 def separations(real: RealParts, synthetic: SyntheticTasks, *, names: tuple[str, ...], seed: int) -> list[Separation]:
     """Every meta-feature, the ones that tell most first."""
     tables = real.tables()
-    drawn = np.random.default_rng([seed, 9]).integers(len(tables), size=(_DRAWS, len(tables)))
+    drawn = np.random.default_rng([seed, 11]).integers(len(tables), size=(_DRAWS, len(tables)))
     share, own = synthetic.weights / synthetic.weights.sum(), _table_weights(real.owners)
     found = []
     for index, name in enumerate(names):

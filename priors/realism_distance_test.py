@@ -33,17 +33,17 @@ def tasks(*, shift: float = 0.0, count: int = 80, seed: int = 1) -> SyntheticTas
 
 def test_domains_that_cannot_be_told_apart_have_a_distance_near_zero() -> None:
     """2.1: held out over tables: a classifier that knew other parts of a table would tell them by heart."""
-    found = domain_distance(real_parts(), tasks(), seed=0)
+    found = domain_distance(real_parts(), tasks(), size=80, seed=0)
     assert found.value < 0.6
     assert found.low < found.value < found.high
 
 
 def test_domains_that_differ_have_a_distance_of_almost_two() -> None:
     """2.1: 2(1 − 2·error)."""
-    found = domain_distance(real_parts(), tasks(shift=8.0), seed=0)
+    found = domain_distance(real_parts(), tasks(shift=8.0), size=80, seed=0)
     assert found.value > 1.9
     assert found.high <= 2.0
-    assert 0.6 < domain_distance(real_parts(), tasks(shift=2.0), seed=0).value < found.value
+    assert 0.6 < domain_distance(real_parts(), tasks(shift=2.0), size=80, seed=0).value < found.value
 
 
 def test_real_tables_are_at_no_distance_from_real_tables() -> None:
@@ -58,7 +58,7 @@ def test_weights_make_a_mixture_of_one_sample() -> None:
     values = np.concatenate([near.values, far.values])
     only_near = np.repeat([1.0, 0.0], 80)
     found = {
-        name: domain_distance(real_parts(), SyntheticTasks(values=values, weights=weights), seed=0).value
+        name: domain_distance(real_parts(), SyntheticTasks(values=values, weights=weights), size=80, seed=0).value
         for name, weights in (("near", only_near), ("far", 1 - only_near), ("both", np.ones(160)))
     }
     assert found["near"] < found["both"] < found["far"]
@@ -68,12 +68,12 @@ def test_weights_make_a_mixture_of_one_sample() -> None:
 def test_coverage_is_about_one_half_among_the_like_and_nothing_far_away() -> None:
     real = real_parts()
     distant = SyntheticTasks(values=tasks().values + 9.0, weights=np.ones(80))
-    alike, away = coverage(real, tasks(), seed=0), coverage(real, distant, seed=0)
+    alike, away = coverage(real, tasks(), size=80, seed=0), coverage(real, distant, size=80, seed=0)
     assert 0.3 < alike.value < 0.8
     assert away.value == 0.0
     half = tasks(count=160)
     half.values[:80, 2] += 9.0
-    assert coverage(real, half, seed=0).value < alike.value
+    assert coverage(real, half, size=80, seed=0).value < alike.value
 
 
 def test_features_that_tell_come_first_with_their_direction() -> None:

@@ -84,6 +84,10 @@ class Study:
         weights = [np.full(len(part.values), weight[part.name] / len(part.values)) for part in parts]
         return SyntheticTasks(values=np.concatenate([part.values for part in parts]), weights=np.concatenate(weights))
 
+    def size(self) -> int:
+        """Parts, and tasks of every prior, that are compared: all rows of a study have the same."""
+        return min(len(self.real.owners), *(len(sample.values) for sample in self.samples))
+
     def part(self, half: TableHalf) -> "Study":
         """The same study on some of the tables."""
         kept = np.array([i for i, name in enumerate(self.table_names) if half.holds(name)], int)
@@ -103,8 +107,8 @@ def measured(study: Study, *, name: str, tasks: SyntheticTasks) -> dict[str, Any
     found: dict[str, Any] = {
         "name": name,
         "tasks": int((tasks.weights > 0).sum()),
-        "distance": to_json(domain_distance(study.real, tasks, seed=study.seed)),
-        "coverage": to_json(coverage(study.real, tasks, seed=study.seed)),
+        "distance": to_json(domain_distance(study.real, tasks, size=study.size(), seed=study.seed)),
+        "coverage": to_json(coverage(study.real, tasks, size=study.size(), seed=study.seed)),
     }
     if name == MIXTURE or not any(sample.name == name and sample.share for sample in study.samples):
         found["groups"] = {group: _group_distance(study, tasks, group=group) for group in GROUPS}
@@ -116,7 +120,8 @@ def measured(study: Study, *, name: str, tasks: SyntheticTasks) -> dict[str, Any
 def _group_distance(study: Study, tasks: SyntheticTasks, *, group: str) -> dict[str, float]:
     chosen = [i for i, name in enumerate(study.feature_names) if name.startswith(f"{group}.")]
     real = dataclasses.replace(study.real, values=study.real.values[:, chosen])
-    return to_json(domain_distance(real, dataclasses.replace(tasks, values=tasks.values[:, chosen]), seed=study.seed))
+    alone = dataclasses.replace(tasks, values=tasks.values[:, chosen])
+    return to_json(domain_distance(real, alone, size=study.size(), seed=study.seed, repeats=2))
 
 
 def floor(study: Study) -> dict[str, float]:
@@ -147,8 +152,8 @@ def weighing(study: Study) -> dict[str, Any] | None:
             "shares": shares,
             "choosing_discrepancy": chosen.discrepancy(weights),
             "reporting_discrepancy": reported.discrepancy(weights),
-            "distance": to_json(domain_distance(reporting.real, tasks, seed=study.seed)),
-            "coverage": to_json(coverage(reporting.real, tasks, seed=study.seed)),
+            "distance": to_json(domain_distance(reporting.real, tasks, size=reporting.size(), seed=study.seed)),
+            "coverage": to_json(coverage(reporting.real, tasks, size=reporting.size(), seed=study.seed)),
         }
     return out
 

@@ -8,11 +8,12 @@ import pytest
 
 _SECTIONS = {
     "1": [str(number) for number in range(1, 8)],
+    "2": ["1"],
     "5": [*map(str, range(1, 12)), *"ABCDEFGHI"],
     "6": [*map(str, range(13)), *"ABCDEFG"],
 }
-IDS = [f"{section}.{part}" for section, parts in _SECTIONS.items() for part in parts]
-_ROW = re.compile(r"^\| (\d\.\w+) \| [^|]+ \| `([^`]+)` \| ([^|]+) \|$", re.MULTILINE)
+IDS = [f"{section}.{part}" for section, parts in _SECTIONS.items() for part in parts] + [f"D{n}" for n in range(1, 7)]
+_ROW = re.compile(r"^\| (\d\.\w+|D\d) \| [^|]+ \| `([^`]+)` \| ([^|]+) \|$", re.MULTILINE)
 
 
 def _rows() -> dict[str, tuple[str, list[str]]]:

@@ -18,7 +18,7 @@ from tools.failure import BadInput, ExitCode, Failure
 
 _SERVE = ("tabicl", "--serve")
 _BAZEL = ("tools/bazelw", "run", "//eval:sample_peer_prior", "--", *_SERVE)
-_PROGRAM = "from eval.sample_peer_prior import main; main()"
+_PROGRAM = "import importlib, sys; importlib.import_module(sys.argv.pop(1)).main()"
 
 
 def peer_command(python: pathlib.Path | None) -> list[str]:
@@ -33,7 +33,7 @@ def peer_command(python: pathlib.Path | None) -> list[str]:
     if python is not None:
         if not os.access(python, os.X_OK) or python.is_dir():
             raise BadInput(ExitCode.NOT_FOUND, f"--peer-python {python} is no program: name a Python that has tabicl")
-        return [str(python), "-c", _PROGRAM, *_SERVE]
+        return [str(python), "-c", _PROGRAM, "eval.sample_peer_prior", *_SERVE]
     if "BUILD_WORKSPACE_DIRECTORY" not in os.environ:
         mend = "start this program with `bazel run`, or name a Python that has it with --peer-python"
         raise BadInput(ExitCode.NOT_FOUND, f"tabicl is not installed here: {mend}")

@@ -7,9 +7,11 @@ import sys
 
 import numpy as np
 
+_PROGRAM = "eval.sample_peer_prior"
+
 
 def _run(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    program = f"import sys; sys.path = {sys.path}; from eval.sample_peer_prior import main; main()"
+    program = f"import sys; sys.path = {sys.path}; from {_PROGRAM} import main; main()"
     return subprocess.run([sys.executable, "-c", program, *words], input=text, capture_output=True, text=True)
 
 

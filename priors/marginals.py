@@ -83,7 +83,8 @@ def draw_marginals(
     frequency = tuple(vars(weights).values())
     bent = (0.0, *frequency[1:]) if sum(frequency[1:]) else frequency
     of_task = draws.choice((count,), weights=bent).mul_(~draws.happens((count,), share=plain_share))[tasks]
-    own = torch.where(draws.happens(tasks.shape, share=_OWN_SHARE), draws.choice(tasks.shape, weights=frequency), of_task)
+    differs = draws.happens(tasks.shape, share=_OWN_SHARE)
+    own = torch.where(differs, draws.choice(tasks.shape, weights=frequency), of_task)
     return own.mul_(of_task > 0)
 
 

@@ -53,7 +53,7 @@ def separation_picture(found: Sequence[Mapping[str, Any]], *, name: str, prior: 
     drawing.label(left, title="Real table is above a task", x="share of pairs (½: alike)", y="")
     for shift, side, colour, text in ((0.17, "real", INK, "real tables"), (-0.17, "synthetic", SECOND, prior)):
         _ranges(right, shown, side=side, places=places + shift, colour=colour, text=text)
-    right.legend(loc="lower right")
+    figure.legend(loc="outside lower right", ncols=2)
     drawing.label(right, title="10 %, 50 %, 90 % quantiles", x="in units of both sides' range", y="")
     first = found[0]
     word = "more" if first["above"] > 0.5 else "less"

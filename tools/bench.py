@@ -120,11 +120,15 @@ def _main(argv: list[str]) -> None:
         paths.writable_folder(paths.user_path(config.json).parent, flag="--json")
     if config.quick:
         config = dataclasses.replace(config, rounds=min(config.rounds, 3), seconds=min(config.seconds, 0.3))
-    rows = _Bench(config).run()
+    rows = _Bench(config).run(save=lambda rows: _save(config, rows))
     console = rich.console.Console()
     if not console.is_terminal:
         console = rich.console.Console(width=130)
     console.print(bench_table(rows, title="Priors: ours and another's in one run", peer=_PEER))
+
+
+def _save(config: PriorsBenchConfig, rows: Sequence[BenchRow]) -> None:
+    """Writes what is known so far: a bench that is stopped leaves the sections that it finished."""
     if config.json is not None:
         record = {"machine": _machine(), "config": configs.to_json(config), "peer": _PEER}
         files.write_json(paths.user_path(config.json), {**record, "rows": [row.record() for row in rows]})
@@ -164,8 +168,8 @@ class _Bench:
         self._shapes = (_SMALL,) if config.quick else (_SMALL, _LARGE)
         self._rows: list[BenchRow] = []
 
-    def run(self) -> list[BenchRow]:
-        """Measures everything that the config names."""
+    def run(self, *, save: Callable[[Sequence[BenchRow]], None]) -> list[BenchRow]:
+        """Measures everything that the config names; `save` is called after every section."""
         sections: dict[Section, Callable[[], None]] = {
             Section.RATES: self._rates,
             Section.GRAPHS: self._graphs,
@@ -177,6 +181,7 @@ class _Bench:
         for section, measure in sections.items():
             if section in self._config.sections:
                 measure()
+                save(self._rows)
         return self._rows
 
     def _case(self, family: Family | None, *, shape: tuple[int, int] = _SMALL, filtered: bool = False) -> SpeedCase:

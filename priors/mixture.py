@@ -16,6 +16,7 @@ from priors.draws import Draws
 from priors.families import Family, FamilyConfigs, FamilyWeights, sample_draft, sample_finished
 from priors.group import TaskGroup
 from priors.lots import Lot, joined
+from priors.number_checks import impossible_numbers
 from priors.signal_filter import SignalFilterConfig, measure_signal
 from priors.targets import Labels, TargetConfig, classify, draw_noise, regress
 from priors.task import TaskKind
@@ -108,6 +109,8 @@ def checked(config: PriorConfig) -> PriorConfig:
     for holds, complaint in rules:
         if not holds:
             raise Failure(ExitCode.BAD_FLAG, complaint)
+    for complaint in impossible_numbers(config):
+        raise Failure(ExitCode.BAD_FLAG, complaint)
     return config
 
 

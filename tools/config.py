@@ -179,6 +179,8 @@ def _short_complaint(text: str, words: list[str]) -> str:
         return f"{found[2]} {found[1]} is not known: choose one of {found[3].replace(chr(39), '')}"
     if found := re.search(r"Missing value for argument '(--[\w.-]+)'\. Expected (\d+)", text):
         return f"{found[1]} lacks a value: it takes {found[2]}"
+    if found := re.search(r"Value error Error parsing (?:__tyro-dummy-inner__\.)?([\w.-]+): (.*)", text):
+        return f"--{found[1]}: {found[2].split(' For full helptext')[0].strip()}"
     return text.removeprefix("Parsing error").split(" For full helptext")[0].strip()
 
 

@@ -53,12 +53,13 @@ class Failure(Exception):
     """
 
     def __init__(self, code: ExitCode, message: str) -> None:
-        super().__init__(code, message)
+        super().__init__(message)
         self.code = code
         self.message = message
 
-    def __str__(self) -> str:
-        return self.message
+    def __reduce__(self) -> tuple[type["Failure"], tuple[ExitCode, str]]:
+        """How it travels between processes."""
+        return type(self), (self.code, self.message)
 
 
 class BadInput(Failure, ValueError):

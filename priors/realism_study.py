@@ -85,8 +85,8 @@ class Study:
         return SyntheticTasks(values=np.concatenate([part.values for part in parts]), weights=np.concatenate(weights))
 
     def size(self) -> int:
-        """Parts, and tasks of every prior, that are compared: all rows of a study have the same."""
-        return min(len(self.real.owners), *(len(sample.values) for sample in self.samples))
+        """Parts and tasks that are compared at a time, the same for all rows; a prior with fewer tasks uses them all."""
+        return min(len(self.real.owners), max(len(sample.values) for sample in self.samples))
 
     def part(self, half: TableHalf) -> "Study":
         """The same study on some of the tables."""

@@ -16,7 +16,7 @@ exit 7
 
 def test_the_names_are_those_of_the_requirements() -> None:
     asked = requirements.wanted(pathlib.Path("requirements-peers.in").read_text())
-    assert {name.value for name in PeerName} == set(asked)
+    assert {name.value for name in PeerName} == set(asked) - {"xgboost-cpu"}  # which tabicl's prior imports
 
 
 def test_without_bazel_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

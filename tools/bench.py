@@ -24,6 +24,7 @@ import tyro
 from eval.peer_process import PeerProcess, peer_command
 from priors.families import Family
 from priors.generation import ensure_shards
+from priors.presets import tiny
 from priors.recipe import ShardConfig
 from priors.speed import (
     Generators,
@@ -66,8 +67,8 @@ class PriorsBenchConfig:
     """Which parts."""
     device: str = "cpu"
     """Where ours is drawn in further rows: cuda beside cpu."""
-    batch: int = ShardConfig().group_size
-    """Tasks that are drawn together, as many as in a group of a shard set."""
+    batch: int = tiny().shards.group_size
+    """Tasks that are drawn together, as in the shards of `tiny`; a quarter of them where tables are larger."""
     rounds: int = 9
     """Rounds of which the median counts; ours and the other take turns."""
     seconds: float = 2.0
@@ -186,7 +187,8 @@ class _Bench:
 
     def _case(self, family: Family | None, *, shape: tuple[int, int] = _SMALL, filtered: bool = False) -> SpeedCase:
         prior = bench_prior(family=family, filtered=filtered)
-        return SpeedCase(prior=prior, rows=shape[0], features=shape[1], count=self._config.batch)
+        count = self._config.batch if shape == _SMALL else max(1, self._config.batch // 4)
+        return SpeedCase(prior=prior, rows=shape[0], features=shape[1], count=count)
 
     def _rates(self) -> None:
         cases = [(pair, shape, filtered) for shape in self._shapes for filtered in (False, True) for pair in _PAIRS]

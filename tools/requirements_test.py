@@ -99,7 +99,7 @@ def test_the_lock_of_peers_adds_to_both_others_and_changes_nothing() -> None:
         assert set(peers) & set(_lock(name)) == set()
     asked = requirements.wanted(pathlib.Path("requirements-peers.in").read_text())
     assert asked == {name: f"=={peers[name].version}" for name in asked}
-    assert set(layering.PEERS.values()) == set(asked)
+    assert set(layering.PEERS.values()) == set(asked) - {"xgboost-cpu"}  # which tabicl's prior imports
 
 
 def test_what_a_resolution_adds_is_what_the_lock_does_not_have() -> None:

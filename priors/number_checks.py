@@ -11,7 +11,7 @@ import tyro
 def impossible_numbers(config: Any, *, prefix: str = "--") -> Iterator[str]:
     """Yields a complaint for each field of a config, and of the configs in it, that cannot be drawn from.
 
-    Counts (int) are 1 or more, other numbers finite and 0 or more, what ends in `_share` at most 1, what is a list has a
+    Counts (int) are 1 or more, other numbers finite and 0 or more; what ends in `_share` is at most 1; a list holds a
     number above 0, and `min_x` is not above `max_x`.
     """
     hints = get_type_hints(type(config), include_extras=True)

@@ -85,7 +85,7 @@ class Study:
         return SyntheticTasks(values=np.concatenate([part.values for part in parts]), weights=np.concatenate(weights))
 
     def size(self) -> int:
-        """Parts and tasks that are compared at a time, the same for all rows; a prior with fewer tasks uses them all."""
+        """Parts and tasks compared at a time, the same for all rows; a prior with fewer tasks uses them all."""
         return min(len(self.real.owners), max(len(sample.values) for sample in self.samples))
 
     def part(self, half: TableHalf) -> "Study":

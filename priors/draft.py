@@ -47,7 +47,8 @@ class Draft:
         classes: [B, R] int64, classes that the family fixed itself; a task whose first is −1 is cut from `scores`.
         loudness: [B] factor on the noise of the target; below 1 where the family has noise of its own.
         facts: sampled parameters worth keeping, name → [B] tensor: "relevant", the number of columns that the target
-            depends on; "own_noise", the share of the main score's variance that is noise, where the family adds some.
+            depends on; "own_noise", the share of the main score's variance that is noise, where the family adds some;
+            "own_flips", the share of the classes that the family drew against its own rule.
     """
 
     columns: Columns
@@ -55,6 +56,18 @@ class Draft:
     classes: torch.Tensor
     loudness: torch.Tensor
     facts: dict[str, torch.Tensor]
+
+    def at(self, index: torch.Tensor) -> Self:
+        """The tasks at these places."""
+        columns = {field.name: getattr(self.columns, field.name)[index] for field in dataclasses.fields(Columns)}
+        return dataclasses.replace(
+            self,
+            columns=Columns(**columns),
+            scores=self.scores[index],
+            classes=self.classes[index],
+            loudness=self.loudness[index],
+            facts={name: values[index] for name, values in self.facts.items()},
+        )
 
 
 def join(parts: list[Draft]) -> Draft:

@@ -15,7 +15,8 @@ class TaskGroup:
 
     Args:
         x: [B, R, C] float32; NaN is missing; ordinals and categories are codes 0..levels-1.
-        y: [B, R] float32; class ids 0..K-1 (each in two rows at least) or the raw regression target.
+        y: [B, R] float32; class ids 0..K-1 (each in two rows at least, but in families with an exact
+            posterior, whose tasks may lack some) or the raw regression target.
         column_kinds: [B, C] int8, values of `ColumnKind`.
         level_counts: [B, C] int32; 0 for a number.
         num_classes: [B] int32; K, or 0 for regression.

@@ -103,10 +103,12 @@ def sample_kernel_function(draws: Draws, config: KernelFunctionConfig, *, reques
     place = draws.uniform((count, features)).argsort(-1).argsort(-1)
     spectrum = draw_spectrum(draws, config, place=place, relevant=relevant)
     inputs, warped = _warped(draws, table.signal, share=config.warped_share)
-    functions = random_functions(draws, draw_frequencies(draws, spectrum, waves=config.waves), inputs=inputs)
+    frequencies = draw_frequencies(draws, spectrum, waves=config.waves)
+    functions = random_functions(draws, frequencies, inputs=inputs)
     weights = draws.normal((count, _NUM_SCORES, features)) * spectrum.rate.unsqueeze(1)
     trend = draws.uniform((count, 1, 1), low=0.2, high=0.8) * draws.happens((count, 1, 1), share=config.trend_share)
     scores = trend * standardised(weights @ table.signal) + (1 - trend) * standardised(functions)
+    read = (frequencies != 0).any(1) | ((spectrum.rate > 0) & (trend.flatten(1) > 0))
     varied = table.signal.amax(-1) > 0
     return Draft(
         columns=table,
@@ -114,7 +116,7 @@ def sample_kernel_function(draws: Draws, config: KernelFunctionConfig, *, reques
         classes=draws.full((count, request.rows), -1, dtype=torch.int64),
         loudness=draws.full((count,), 1.0),
         facts={
-            "relevant": ((spectrum.rate > 0) & varied).sum(-1),
+            "relevant": (read & varied).sum(-1),
             "kernel": spectrum.kernel,
             "summands": (spectrum.share > 0).sum(-1),
             "length_scale": spectrum.rate.square().sum(-1).rsqrt() * (spectrum.share > 0).sum(-1).sqrt(),

@@ -12,12 +12,14 @@ from priors.blemishes import blemish
 from priors.causes import CauseConfig
 from priors.columns import ColumnConfig
 from priors.draft import Draft, TableRequest
-from priors.draws import Draws
+from priors.draws import Draws, one_thread
 from priors.families import Family, FamilyConfigs, FamilyWeights, sample_draft, sample_finished
 from priors.group import TaskGroup
 from priors.lots import Lot, joined
+from priors.node_functions import check_functions
 from priors.number_checks import impossible_numbers
-from priors.signal_filter import SignalFilterConfig, measure_signal
+from priors.random_graph import check_graphs
+from priors.signal_filter import SignalFilterConfig, check_filter, measure_signal
 from priors.targets import Labels, TargetConfig, classify, draw_noise, regress
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
@@ -106,12 +108,29 @@ def checked(config: PriorConfig) -> PriorConfig:
             f"{named} leaves no family of {config.kind} tasks with a weight above 0: give one",
         ),
     )
-    for holds, complaint in rules:
+    for holds, complaint in (*rules, *_sums(config)):
         if not holds:
             raise Failure(ExitCode.BAD_FLAG, complaint)
     for complaint in impossible_numbers(config):
         raise Failure(ExitCode.BAD_FLAG, complaint)
+    check_filter(config.filter)
+    check_graphs(config.families.graph_scm.graphs)
+    check_functions(config.families.graph_scm.functions)
     return config
+
+
+def _sums(config: PriorConfig) -> list[tuple[bool, str]]:
+    """Shares of which the rest is a share too: whether they leave one, and the complaint."""
+    columns, targets, direct = config.columns, config.targets, config.families.mlp_scm
+    pairs = (
+        ("columns.numbers-share", columns.numbers_share, "columns.discrete-share", columns.discrete_share),
+        ("targets.noiseless-share", targets.noiseless_share, "targets.weak-share", targets.weak_share),
+        ("mlp-scm.linear-share", direct.linear_share, "mlp-scm.blended-share", direct.blended_share),
+    )
+    return [
+        (a + b <= 1, f"--{first} {a} and --{second} {b} are more than 1 together: lower one")
+        for first, a, second, b in pairs
+    ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,7 +190,11 @@ def draw_group(
         The group, families mixed in random order by their shares whatever the filter rejects; each task's parameters
         hold what was sampled and realised.
     """
-    draws = Draws(seed, device)
+    with one_thread():
+        return _draw_group(config, draws=Draws(seed, device), seed=seed, rows=rows, features=features, count=count)
+
+
+def _draw_group(config: PriorConfig, *, draws: Draws, seed: int, rows: int, features: int, count: int) -> GroupDraw:
     shares = config.shares()
     code = draws.choice((count,), weights=tuple(shares.values()))
     request = TableRequest(
@@ -226,10 +249,11 @@ def _draw_lot(
             num_classes=lot.num_classes,
         )
         lot = lot.noted(signal=signal.strength)
-        fit = signal.passed | (number == _MOST_ROUNDS - 1)
-        drawn += len(fit)
+        drawn += len(lot)
         rejected += int((~signal.passed).sum())
-        part = lot.at(fit.nonzero().squeeze(-1)[:need])
+        first = (~signal.passed).long().argsort(stable=True)  # those that passed, then the others
+        number_fit = len(lot) if number == _MOST_ROUNDS - 1 else int(signal.passed.sum())
+        part = lot.at(first[: min(need, number_fit)])
         kept.append(part)
         need -= len(part)
         if not need:
@@ -243,7 +267,13 @@ def _finished(draws: Draws, config: PriorConfig, *, family: Family, request: Tab
     noise = draw_noise(draws, config.targets, count=request.count) * draft.loudness
     labels = _labels(draws, config, draft=draft, noise=noise)
     values = blemish(draws, draft.columns, config=config.columns)
-    facts = {**draft.facts, "noise": noise, "noise_share": labels.noise_share}
+    kept = (draft.classes[:, 0] >= 0) & (config.kind is TaskKind.CLASSIFICATION)  # no noise on scores moves these
+    flips = draft.facts.get("own_flips", torch.zeros_like(noise)) * kept
+    facts = {
+        **draft.facts,
+        "noise": noise.masked_fill(kept, math.nan),
+        "noise_share": labels.noise_share + flips * (1 - labels.noise_share),
+    }
     lot = Lot(
         values=values,
         y=labels.y,

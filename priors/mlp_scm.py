@@ -47,11 +47,19 @@ class MLPSCMConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Trace:
-    """Args: nodes, a list of [B, H, R]; last [B, H, R], the deepest layer of each task; depth [B]."""
+    """What a network computed.
+
+    Args:
+        nodes: of every layer [B, H, R].
+        last: [B, H, R] the deepest layer of each task.
+        depth: [B] its number.
+        reach: [B, H, D] bool, which inputs each node of `last` follows from.
+    """
 
     nodes: list[torch.Tensor]
     last: torch.Tensor
     depth: torch.Tensor
+    reach: torch.Tensor
 
 
 def sample_mlp_scm(draws: Draws, config: MLPSCMConfig, *, request: TableRequest) -> Draft:
@@ -62,7 +70,7 @@ def sample_mlp_scm(draws: Draws, config: MLPSCMConfig, *, request: TableRequest)
         parts.append(_direct(draws, config, request=request.sized(direct)))
     if request.count > direct:
         parts.append(_hidden(draws, config, request=request.sized(request.count - direct)))
-    return join(parts)
+    return join(parts).at(draws.uniform((request.count,)).argsort())  # a task's place tells nothing
 
 
 def _direct(draws: Draws, config: MLPSCMConfig, *, request: TableRequest) -> Draft:
@@ -77,7 +85,7 @@ def _direct(draws: Draws, config: MLPSCMConfig, *, request: TableRequest) -> Dra
     inputs = table.signal * importance.unsqueeze(-1)
     linear = standardised(draws.normal((count, _NUM_SCORES, features)) @ inputs)
     scale = importance.square().mean(-1).sqrt().view(-1, 1, 1)
-    trace = _propagate(draws, inputs / scale, config=config, width=config.max_width)
+    trace = _propagate(draws, inputs / scale, config=config, width=config.max_width, noisy=False)
     width = trace.last.shape[1]
     sparse = draws.uniform((count, _NUM_SCORES, width)) < draws.uniform((count, 1, 1), low=0.15, high=1.0)
     bent = standardised((draws.normal((count, _NUM_SCORES, width)) * sparse) @ trace.last)
@@ -85,10 +93,11 @@ def _direct(draws: Draws, config: MLPSCMConfig, *, request: TableRequest) -> Dra
     form = draws.choice((count,), weights=(config.linear_share, config.blended_share, plain))
     blend = torch.where(form == 0, 1.0, torch.where(form == 1, draws.uniform((count,), low=0.3, high=0.95), 0.0))
     blend = blend.view(-1, 1, 1)
+    read = (trace.reach & sparse[:, 0].unsqueeze(-1)).any(1) | (chosen & (blend.view(-1, 1) > 0))
     facts = {
         "mode": draws.full((count,), 0.0),
         "depth": torch.where(form == 0, 0, trace.depth),
-        "relevant": chosen.sum(-1),
+        "relevant": (read & (inputs.square().mean(-1) > 0)).sum(-1),
         "linear_part": blend.flatten(),
     }
     scores = standardised(blend * linear + (1 - blend) * bent)
@@ -166,10 +175,16 @@ def _around_centres(draws: Draws, roots: torch.Tensor) -> tuple[torch.Tensor, to
 
 
 def _propagate(
-    draws: Draws, inputs: torch.Tensor, *, config: MLPSCMConfig, width: int, least_layers: int = 1
+    draws: Draws,
+    inputs: torch.Tensor,
+    *,
+    config: MLPSCMConfig,
+    width: int,
+    least_layers: int = 1,
+    noisy: bool = True,
 ) -> _Trace:
-    """Runs inputs [B, D, R] through up to `max_depth` random layers; `last` of each task is that of its own depth."""
-    count = len(inputs)
+    """Runs inputs [B, D, R] through up to `max_depth` random layers, the later ones with noise where it is wanted."""
+    count, size, _ = inputs.shape
     depth = draws.counts((count,), low=1, high=config.max_depth)
     single = draws.happens((count, 1), share=0.4)
     palette = draws.normal((count, len(_ACTIVATIONS))) + draws.tensor(_FAVOUR)
@@ -180,15 +195,21 @@ def _propagate(
     noise = draws.log_uniform((count, 1, 1), low=0.01, high=0.5) * ~draws.happens((count, 1, 1), share=0.3)
     products = draws.uniform((count, 1), high=0.5) * draws.happens((count, 1), share=config.product_share)
     nodes, last = [], inputs
+    reach = (draws.arange(size).unsqueeze(-1) == draws.arange(size)).expand(count, -1, -1)
     for layer in range(max(least_layers, int(depth.max()))):
         weights = _weights(draws, count=count, width=width, parents=last.shape[1], density=density)
         pre = standardised(weights @ last) * gain + draws.normal((count, width, 1)) * 0.5
-        fresh = _activated(draws, pre, palette=palette, products=products)
-        fresh = fresh + noise * draws.normal(fresh.shape) if layer else fresh
+        multiplied = draws.uniform((count, width)) < products
+        fresh = _activated(draws, pre, palette=palette, multiplied=multiplied)
+        fresh = fresh + noise * draws.normal(fresh.shape) if layer and noisy else fresh
         fresh = standardised(fresh)
         nodes.append(fresh)
-        last = fresh if layer == 0 else torch.where((depth > layer).view(-1, 1, 1), fresh, last)
-    return _Trace(nodes=nodes, last=last, depth=depth)
+        read = (weights != 0).float() @ reach.float() > 0
+        read = read | (read.roll(1, dims=1) & multiplied.unsqueeze(-1))
+        deeper = (depth > layer).view(-1, 1, 1)
+        last = fresh if layer == 0 else torch.where(deeper, fresh, last)
+        reach = read if layer == 0 else torch.where(deeper, read, reach)
+    return _Trace(nodes=nodes, last=last, depth=depth, reach=reach)
 
 
 def _weights(draws: Draws, *, count: int, width: int, parents: int, density: torch.Tensor) -> torch.Tensor:
@@ -199,15 +220,15 @@ def _weights(draws: Draws, *, count: int, width: int, parents: int, density: tor
     return (draws.normal((count, width, parents)) + lean) * linked
 
 
-def _activated(draws: Draws, pre: torch.Tensor, *, palette: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
-    """Applies to each node an activation from its task's palette [B, A]; some nodes are products of two."""
+def _activated(draws: Draws, pre: torch.Tensor, *, palette: torch.Tensor, multiplied: torch.Tensor) -> torch.Tensor:
+    """Applies to each node an activation from its task's palette [B, A]; `multiplied` nodes [B, H] are products of two."""
     count, width, rows = pre.shape
     codes = (palette.unsqueeze(1) + draws.gumbel((count, width, len(_ACTIVATIONS)))).argmax(-1)
     partner = pre.roll(1, dims=1)
     out = apply_by_code(pre.clone().view(count * width, rows), codes.view(-1), functions=_ACTIVATIONS).view(pre.shape)
-    multiplied = (draws.uniform((count, width)) < products).view(-1).nonzero().squeeze(-1)
-    if len(multiplied):
-        out.view(-1, rows)[multiplied] *= partner.reshape(-1, rows)[multiplied]
+    chosen = multiplied.view(-1).nonzero().squeeze(-1)
+    if len(chosen):
+        out.view(-1, rows)[chosen] *= partner.reshape(-1, rows)[chosen]
     return out
 
 

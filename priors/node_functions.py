@@ -72,17 +72,26 @@ class NodeFunctionConfig:
         return tuple(getattr(self, function.value) for function in NodeFunction)
 
 
-def draw_functions(draws: Draws, config: NodeFunctionConfig, *, tasks: torch.Tensor, count: int) -> torch.Tensor:
-    """[M] int64 positions in `NodeFunction` for nodes of the tasks [M] in 0 … count − 1.
+def check_functions(config: NodeFunctionConfig) -> None:
+    """Refuses weights that no function can be drawn by.
 
     Raises:
-        BadInput: BAD_FLAG, the weights are impossible.
+        BadInput: BAD_FLAG, naming the weights and what is possible.
     """
     if min(config.weights) < 0 or not 0 < sum(config.weights) < math.inf:
         raise BadInput(
             ExitCode.BAD_FLAG,
             f"the weights {config.weights} of the node functions are impossible: give none below 0 and one above",
         )
+
+
+def draw_functions(draws: Draws, config: NodeFunctionConfig, *, tasks: torch.Tensor, count: int) -> torch.Tensor:
+    """[M] int64 positions in `NodeFunction` for nodes of the tasks [M] in 0 … count − 1.
+
+    Raises:
+        BadInput: BAD_FLAG, the weights are impossible.
+    """
+    check_functions(config)
     base = draws.tensor(config.weights, dtype=torch.float32).log()
     spread = draws.uniform((count, 1), high=config.favour)
     palette = base + spread * draws.normal((count, len(base)))

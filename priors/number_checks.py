@@ -7,11 +7,14 @@ from typing import Any, get_type_hints
 
 import tyro
 
+_SHARES = ("max_copied", "max_duplicates", "max_flip", "max_missing", "most_noise", "most_strangers")
+_LEAST = {"max_imbalance": 1.0, "rows_per_level": 1.0}
+
 
 def impossible_numbers(config: Any, *, prefix: str = "--") -> Iterator[str]:
     """Yields a complaint for each field of a config, and of the configs in it, that cannot be drawn from.
 
-    Counts (int) are 1 or more, other numbers finite and 0 or more; what ends in `_share` is at most 1; a list holds a
+    Counts (int) are 1 or more, other numbers finite and 0 or more; shares are at most 1; a list holds a
     number above 0, and `min_x` is not above `max_x`.
     """
     hints = get_type_hints(type(config), include_extras=True)
@@ -41,8 +44,10 @@ def _mend(name: str, value: Any) -> str | None:
         return "none below 0 and one above" if bad else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if name.endswith("_share"):
+    if name.endswith("_share") or name in _SHARES:
         return None if 0 <= value <= 1 else "a share from 0 to 1"
+    if name in _LEAST:
+        return None if _LEAST[name] <= value < math.inf else f"{_LEAST[name]:g} or more"
     if isinstance(value, int):
         return None if value >= 1 else "1 or more"
     return None if math.isfinite(value) and value >= 0 else "a number from 0 on"

@@ -2,11 +2,11 @@
 
 import dataclasses
 import math
-import pathlib
 from typing import Annotated
 
 import tyro
 
+from priors.families import FamilyWeights
 from priors.generation import ShardConfig
 from priors.mixture import PriorConfig
 from priors.splits import SplitConfig
@@ -37,8 +37,14 @@ class GenerateConfig:
         """What the set takes on disk, about: one float32 a cell of the mean task, and 1 KB of labels and parameters."""
         prior = self.shards.prior
         rows = (prior.min_rows + prior.max_rows) / 2
-        features = (prior.max_features - prior.min_features) / math.log(prior.max_features / prior.min_features)
+        features = (prior.max_features + 1 - prior.min_features) / math.log(
+            (prior.max_features + 1) / prior.min_features
+        )
         return round(self.shards.rounded(self.num_tasks) * (4 * rows * (features + 1) + 1000))
+
+
+# An exact Gaussian process costs the cube of the rows: seconds for a task of 4,096.
+_FOR_LONG_TABLES = FamilyWeights(gaussian_process=0.0)
 
 
 def _in_large_groups(prior: PriorConfig) -> ShardConfig:
@@ -72,7 +78,9 @@ def base_2() -> GenerateConfig:
 
 def base_3() -> GenerateConfig:
     """Stage 3 of 3. 256–4,096 rows, 2–100 features: 228 KB a task (131,072 tasks: 30 GB)."""
-    prior = PriorConfig(min_rows=256, max_rows=4096, row_step=128, min_features=2, max_features=100)
+    prior = PriorConfig(
+        min_rows=256, max_rows=4096, row_step=128, min_features=2, max_features=100, weights=_FOR_LONG_TABLES
+    )
     return GenerateConfig(shards=ShardConfig(prior=prior, group_size=16, groups_per_part=32), num_tasks=131_072)
 
 
@@ -88,7 +96,9 @@ def large_2() -> GenerateConfig:
 
 def large_3() -> GenerateConfig:
     """Stage 3 of 3. 256–10,240 rows, 2–200 features: 925 KB a task (524,288 tasks: 485 GB)."""
-    prior = PriorConfig(min_rows=256, max_rows=10_240, row_step=256, min_features=2, max_features=200)
+    prior = PriorConfig(
+        min_rows=256, max_rows=10_240, row_step=256, min_features=2, max_features=200, weights=_FOR_LONG_TABLES
+    )
     return GenerateConfig(shards=ShardConfig(prior=prior, group_size=16, groups_per_part=8), num_tasks=524_288)
 
 

@@ -106,7 +106,7 @@ def sample_prototypes(draws: Draws, config: PrototypesConfig, *, request: TableR
         loudness=draws.full((count,), 1.0),
         facts={
             "relevant": (chosen & varied).sum(-1),
-            "lost_votes": lost,
+            "own_flips": lost,
             "form": form,
             "prototypes": number,
             "matched": likeness.matched,

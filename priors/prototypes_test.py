@@ -212,7 +212,7 @@ def test_prototypes_carry_classes_and_classes_have_their_own_numbers_of_prototyp
         assert all(len(found) == 1 for found in carried.values())
         sizes = np.bincount([int(found) for found in carried.values()])
         numbers.append(sizes[sizes > 0])
-    assert (draft.facts["lost_votes"] == 0).all()
+    assert (draft.facts["own_flips"] == 0).all()
     assert sum(len(sizes) == 2 for sizes in numbers) >= 8 and max(len(sizes) for sizes in numbers) >= 5
     assert sum(sizes.max() >= 3 * sizes.min() for sizes in numbers) >= 5
 
@@ -267,7 +267,7 @@ def test_classes_are_fixed_or_left_to_be_cut_and_constant_columns_do_not_count(k
     cut = (draft.classes == -1).all(-1)
     assert (cut | (draft.classes >= 0).all(-1)).all() and draft.classes.max() < 10
     assert cut.all() if kind is TaskKind.REGRESSION else 0.35 < cut.float().mean() < 0.65
-    assert (draft.facts["lost_votes"][cut] == 0).all()
+    assert (draft.facts["own_flips"][cut] == 0).all()
     assert (draft.facts["relevant"] <= (draft.columns.signal.std(-1) > 0).sum(-1)).all()
     assert set(draft.facts["form"].tolist()) == set(Form)
 

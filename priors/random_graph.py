@@ -97,7 +97,7 @@ def draw_graphs(draws: Draws, config: RandomGraphConfig, *, count: int) -> Rando
     Raises:
         BadInput: BAD_FLAG, sizes or weights are impossible.
     """
-    _check(config)
+    check_graphs(config)
     sizes = _draw_sizes(draws, config, count=count)
     laws = draws.choice((count,), weights=config.weights)
     tasks = draws.arange(count).repeat_interleave(sizes)
@@ -128,7 +128,12 @@ def draw_graphs(draws: Draws, config: RandomGraphConfig, *, count: int) -> Rando
     )
 
 
-def _check(config: RandomGraphConfig) -> None:
+def check_graphs(config: RandomGraphConfig) -> None:
+    """Refuses what no graph can be drawn from.
+
+    Raises:
+        BadInput: BAD_FLAG, naming the value and what is possible.
+    """
     sizes = f"{config.min_nodes} to {config.max_nodes}"
     if not 2 <= config.min_nodes <= config.max_nodes <= MOST_NODES:
         raise BadInput(

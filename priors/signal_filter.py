@@ -75,7 +75,7 @@ def measure_signal(
     Raises:
         BadInput: BAD_FLAG, for numbers that no tree can be made of.
     """
-    _check(config)
+    check_filter(config)
     if not config.enabled:
         return Signal(strength=draws.full((len(x),), math.nan), passed=draws.full((len(x),), 1, dtype=torch.bool))
     x, y = x[..., : config.max_rows], y[:, : config.max_rows]
@@ -87,7 +87,12 @@ def measure_signal(
     return Signal(strength=strength, passed=strength >= config.threshold)
 
 
-def _check(config: SignalFilterConfig) -> None:
+def check_filter(config: SignalFilterConfig) -> None:
+    """Refuses numbers that no tree can be made of.
+
+    Raises:
+        BadInput: BAD_FLAG, naming the flag, its value and what is possible.
+    """
     for name, value, least, most in (
         ("trees", config.trees, 1, 1024),
         ("depth", config.depth, 1, 8),

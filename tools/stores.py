@@ -2,7 +2,8 @@
 
 A local folder writes by temporary name, fsync and rename, and is held by one process at a time. Any other place that
 pyarrow reaches is named by a URI (`s3://bucket/path`, `gs://bucket/path`, `file:///path`): there a put is one act, and
-there is no lock: whoever writes there writes files whose bytes depend on their names alone.
+there is no lock: whoever writes there writes files whose bytes depend on their names alone. No message shows
+credentials.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import os
 import pathlib
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -64,6 +66,9 @@ class Store(Protocol):
     def signature(self, name: str) -> Signature | None:
         """Equal as long as the file is the same; None where a change could pass unseen."""
 
+    def free(self) -> int | None:
+        """Bytes that are free there; None where there is no such number."""
+
     def check_writable(self, flag: str) -> None:
         """Proves that a file can be written. Raises Failure: NOT_WRITABLE, naming the flag."""
 
@@ -89,15 +94,32 @@ def open_store(location: str | os.PathLike[str]) -> Store:
         if not path.strip("/"):
             raise ValueError("it names no bucket and no folder")
     except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).split("\n")[0]
+        shown = without_secrets(text)
+        reason = str(error).replace(text, shown).split("\n")[0]
         mend = "give a folder, or a URI such as s3://bucket/path, gs://bucket/path or file:///path"
-        raise Failure(ExitCode.BAD_FLAG, f"{_without_secrets(text)} cannot be opened ({reason}): {mend}") from error
+        if shown != text:
+            mend += "; in a key or secret write / as %2F"
+        raise Failure(ExitCode.BAD_FLAG, f"{shown} cannot be opened ({reason}): {mend}") from None  # it quotes secrets
     return ObjectStore(filesystem, path=path, location=text)
 
 
 def user_location(text: str) -> str:
     """What the user means: a URI as it is, a path against the folder that the user stands in."""
     return text if _URI.match(text) else str(paths.user_path(text))
+
+
+def without_secrets(location: str) -> str:
+    """A path as it is; a URI without user, password and query, even where their characters make it none."""
+    place, _, query = location.partition("?")
+    scheme, mark, rest = place.partition("://")
+    if not mark or not _URI.match(location):
+        return location
+    authority = rest.partition("/")[0]
+    if "@" in rest and (":" in authority or "@" in authority):
+        rest = rest.rpartition("@")[2]
+    elif ":" in authority and ("@" in query or not authority.rpartition(":")[2].isdigit()):
+        rest = "…"
+    return f"{scheme}://{rest}"
 
 
 def split_location(location: str) -> tuple[str, str]:
@@ -173,6 +195,10 @@ class FolderStore:
             return None
         return (state.st_size, state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
 
+    def free(self) -> int:
+        """Of the file system."""
+        return _free(self.path)
+
     def check_writable(self, flag: str) -> None:
         """Creates the folder, and a file in it for a moment."""
         paths.writable_folder(self.path, flag=flag)
@@ -199,13 +225,15 @@ class ObjectStore:
 
     is_remote = True
     _SETTLED_SECONDS = 120.0  # its clock is not ours
+    _ABANDONED_SECONDS = 3600.0  # no file takes as long to write
 
     def __init__(self, filesystem: fs.FileSystem, *, path: str, location: str) -> None:
         self._filesystem, self._path = filesystem, path.rstrip("/")
+        self._is_local = filesystem.type_name == "local"
         self.location = location
 
     def __str__(self) -> str:
-        return _without_secrets(self.location)
+        return without_secrets(self.location)
 
     def where(self, name: str) -> str:
         """The URI of an object."""
@@ -228,10 +256,11 @@ class ObjectStore:
             return file.read()
 
     def write(self, name: str, data: bytes) -> None:
-        """One put."""
+        """One put; behind file:// a rename, as in a folder."""
+        if self._is_local:
+            self._write_file(pathlib.Path(self._key(name)), data)
+            return
         try:
-            if self._filesystem.type_name == "local":
-                self._filesystem.create_dir(self._path, recursive=True)
             with self._filesystem.open_output_stream(self._key(name), buffer_size=None) as stream:
                 stream.write(data)
         except OSError as error:
@@ -252,6 +281,10 @@ class ObjectStore:
         settled = info.mtime_ns is not None and time.time() - info.mtime_ns / 1e9 > self._SETTLED_SECONDS
         return (info.size, info.mtime_ns) if settled else None
 
+    def free(self) -> int | None:
+        """Of the file system behind file://."""
+        return _free(pathlib.Path(self._path)) if self._is_local else None
+
     def check_writable(self, flag: str) -> None:
         """Puts an object and deletes it."""
         probe = f".writable-{os.getpid()}-{secrets.token_hex(4)}"
@@ -268,7 +301,20 @@ class ObjectStore:
         return contextlib.nullcontext()
 
     def remove_leftovers(self) -> None:
-        """Nothing: a put leaves nothing behind."""
+        """Behind file://, temporary files that are too old to be some other writer's; a put leaves nothing behind."""
+        if not self._is_local:
+            return
+        for left in pathlib.Path(self._path).glob(".*.tmp"):
+            with contextlib.suppress(FileNotFoundError):  # another writer removes them too
+                if _TEMPORARY.fullmatch(left.name) and time.time() - left.stat().st_mtime > self._ABANDONED_SECONDS:
+                    left.unlink()
+
+    def _write_file(self, path: pathlib.Path, data: bytes) -> None:
+        try:
+            files.write_bytes(path, data)
+        except Failure as failure:
+            what = failure.message.removeprefix(str(path))
+            raise Failure(failure.code, f"{self.where(path.name)}{what}") from failure
 
     def _key(self, name: str) -> str:
         return f"{self._path}/{name}"
@@ -286,6 +332,6 @@ class ObjectStore:
         return Failure(ExitCode.NOT_WRITABLE, f"{what} is not writable ({reason}): {mend}")
 
 
-def _without_secrets(uri: str) -> str:
-    """The URI without user, password and query."""
-    return re.sub(r"://[^/@]*@", "://", uri.split("?")[0])
+def _free(path: pathlib.Path) -> int:
+    there = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+    return shutil.disk_usage(there).free

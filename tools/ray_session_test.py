@@ -50,6 +50,6 @@ def test_an_instance_of_our_own_listens_on_loopback_and_leaves_no_folder() -> No
 
 
 def test_a_cluster_is_joined_with_our_source_alone() -> None:
-    with ray_session.init_arguments("auto", packages=["tools", "priors"]) as arguments:
+    with ray_session.init_arguments("auto", packages=["tools", "json"]) as arguments:
         assert arguments["address"] == "auto" and "_temp_dir" not in arguments
-        assert [pathlib.Path(path).name for path in arguments["runtime_env"]["py_modules"]] == ["tools", "priors"]
+        assert [pathlib.Path(path).name for path in arguments["runtime_env"]["py_modules"]] == ["tools", "json"]

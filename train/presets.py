@@ -120,29 +120,31 @@ def tiny() -> PretrainConfig:
 def small() -> PretrainConfig:
     """2 M parameters each, 131,072 tasks: hours on a CPU. Not run to its end yet."""
     loop = LoopConfig(num_steps=4096, batch_size=32, checkpoint_every=256)
-    return _preset(priors.small(), networks.small, loop)
+    return _preset(priors.CURRICULA["small"][0], networks.small, loop)
 
 
 def base() -> PretrainConfig:
     """4.7 M parameters each, 1 M tasks: one GPU. Not run to its end yet."""
     optimizer = OptimizerConfig(matrix_lr=5e-3, vector_lr=1e-3, decay_share=0.3, warmup_share=0.01)
     loop = LoopConfig(num_steps=16_384, batch_size=64, checkpoint_every=1024, optimizer=optimizer)
-    return _preset(priors.base_2(), networks.base, loop)
+    return _preset(priors.CURRICULA["base"][1], networks.base, loop)
 
 
 def large() -> PretrainConfig:
     """27 M parameters each, 2 M tasks: a cluster. Not run to its end yet."""
     optimizer = OptimizerConfig(matrix_lr=2e-3, vector_lr=5e-4, decay_share=0.3, warmup_share=0.01)
     loop = LoopConfig(num_steps=32_768, batch_size=64, checkpoint_every=1024, optimizer=optimizer)
-    return _preset(priors.large_2(), networks.large, loop)
+    return _preset(priors.CURRICULA["large"][1], networks.large, loop)
 
 
 _NetworkPreset = Callable[[LabelKind], NetworkConfig]
 
 
-def _preset(prior: priors.GenerateConfig, network: _NetworkPreset, loop: LoopConfig) -> PretrainConfig:
+def _preset(stage: priors.Stage, network: _NetworkPreset, loop: LoopConfig) -> PretrainConfig:
+    """Trains on one stage of a curriculum."""
+    shards = priors.PRESETS[stage.preset]().shards
     return PretrainConfig(
-        data=DataConfig(shards=prior.shards, num_tasks=loop.num_steps * loop.batch_size),
+        data=DataConfig(shards=shards, num_tasks=loop.num_steps * loop.batch_size, split=stage.split),
         classification=ModelConfig(network=network(LabelKind.CLASSIFICATION), loop=loop),
         regression=ModelConfig(network=network(LabelKind.REGRESSION), loop=loop),
     )

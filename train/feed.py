@@ -7,7 +7,6 @@ digest that only a finished shard set has.
 import contextlib
 import dataclasses
 import enum
-import pathlib
 import time
 from collections.abc import Callable, Iterator
 
@@ -87,7 +86,7 @@ def open_feed(plan: FeedPlan, *, rank: int, world_size: int) -> Iterator[Feed]:
         Failure: what is wrong with the shards, or with the recipe.
     """
     if plan.fresh is None:
-        shards = ShardSet.open(pathlib.Path(plan.shards))
+        shards = ShardSet.open(plan.shards)
         batches = BatchPlan(shards, batch_size=plan.batch_size, seed=plan.seed, split=plan.split)
         yield Feed(digest=shards.digest, batch=lambda step: batches.batch(step, rank=rank, world_size=world_size))
         return

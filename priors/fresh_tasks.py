@@ -8,10 +8,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import multiprocessing
-import os
-import signal
-import threading
-from multiprocessing import connection
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +22,7 @@ from priors.splits import SplitConfig
 from priors.task import TaskBatch, TaskKind
 from tools.config import digest
 from tools.failure import BadInput, ExitCode, Failure
+from tools.parent import follow_parent
 
 
 class FreshTasks:
@@ -148,7 +145,7 @@ class BatchesAhead:
         self._pool = concurrent.futures.ProcessPoolExecutor(
             (config or FreshConfig()).processes,
             mp_context=multiprocessing.get_context("spawn"),
-            initializer=_follow_parent,
+            initializer=follow_parent,
         )
         self._waiting: dict[int, concurrent.futures.Future[TaskBatch]] = {}
 
@@ -190,17 +187,3 @@ def _make_batch(plan: FreshPlan, index: int) -> TaskBatch:
 @functools.lru_cache(maxsize=1)
 def _opened(plan: FreshPlan) -> BatchPlan:
     return plan.plan()
-
-
-def _follow_parent() -> None:
-    """Ends this process when its parent is gone, however the parent ended; the parent alone answers an interrupt."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def wait() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()

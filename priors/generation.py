@@ -13,10 +13,7 @@ import math
 import multiprocessing
 import os
 import pathlib
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing import connection
 from typing import Any, Protocol
 
 from priors import recipe as recipes
@@ -29,6 +26,7 @@ from priors.splits import as_episode
 from priors.task import Episode
 from tools.failure import BadInput, ExitCode, Failure
 from tools.files import MANIFEST
+from tools.parent import follow_parent
 from tools.stores import Store
 
 __all__ = ["Recipe", "ShardConfig", "group_seed", "one_thread", "sample_part"]
@@ -288,7 +286,7 @@ def run_here(recipe: Recipe, store: Store, *, indices: Sequence[int], workers: i
         return
     context = multiprocessing.get_context("spawn")
     number = min(workers, len(indices))
-    with concurrent.futures.ProcessPoolExecutor(number, mp_context=context, initializer=_follow_parent) as pool:
+    with concurrent.futures.ProcessPoolExecutor(number, mp_context=context, initializer=follow_parent) as pool:
         waiting = [pool.submit(_make_part_at, recipe, store.location, index) for index in indices]
         try:
             for future in concurrent.futures.as_completed(waiting):
@@ -302,17 +300,3 @@ def run_here(recipe: Recipe, store: Store, *, indices: Sequence[int], workers: i
 
 def _make_part_at(recipe: Recipe, location: str, index: int) -> Entry:
     return make_part(recipe, shards.as_store(location), index=index)
-
-
-def _follow_parent() -> None:
-    """Ends this process when its parent is gone, however the parent ended; the parent alone answers an interrupt."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def wait() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()

@@ -1,12 +1,16 @@
-"""What README.md says of the repository is true: its tree, its programs and its exit codes."""
+"""What README.md says is true: its tree, programs and exit codes; no page has gaps or dead links to files."""
 
 import pathlib
 import re
+from collections.abc import Iterator
+
+import pytest
 
 from tools import build_files, layering
 from tools.failure import ExitCode
 
 _README = pathlib.Path("README.md").read_text()
+_PAGES = (pathlib.Path("README.md"), *sorted(pathlib.Path("docs").rglob("*.md")))
 
 
 def _tree() -> list[str]:
@@ -47,3 +51,35 @@ def test_every_program_that_is_named_exists() -> None:
 def test_the_table_of_exit_codes_is_the_list_in_the_code() -> None:
     rows = re.findall(r"^\|\s*(\d+)\s*\|\s*`?([A-Z_]+)`?\s*\|", _README, re.MULTILINE)
     assert [(int(number), name) for number, name in rows] == [(int(code), code.name) for code in ExitCode]
+
+
+def _lines(page: pathlib.Path) -> Iterator[tuple[int, str]]:
+    """Number and text of the lines of a page outside its code blocks."""
+    is_code = False
+    for number, line in enumerate(page.read_text().splitlines(), start=1):
+        is_code ^= line.lstrip().startswith("```")
+        if not is_code:
+            yield number, line
+
+
+def test_the_pages_of_docs_are_read() -> None:
+    assert {"README.md", "design.md", "priors.md", "cluster.md"} <= {page.name for page in _PAGES}
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=str)
+def test_no_page_has_a_gap_that_was_to_be_filled_in(page: pathlib.Path) -> None:
+    """Such as a word of capitals between two at signs."""
+    assert [line for line in page.read_text().splitlines() if re.search(r"@[A-Z][A-Z_]*@", line)] == []
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=str)
+def test_every_file_that_a_page_links_or_shows_is_there(page: pathlib.Path) -> None:
+    absent = []
+    for number, line in _lines(page):
+        text = re.sub(r"`[^`]*`", "", line)
+        for target in re.findall(r"\]\(\s*<?([^)\s>]+)", text) + re.findall(r"(?:src|href)=\"([^\"]+)\"", text):
+            path = target.partition("#")[0]
+            is_local = path and not re.match(r"[a-z][a-z0-9+.-]*:", path)
+            if is_local and not (page.parent / path).exists():
+                absent.append(f"{page}:{number} {target}")
+    assert absent == []

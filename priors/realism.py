@@ -7,15 +7,13 @@ package's prior, as `//eval:sample_peer_prior --out` writes them.
 """
 
 import collections
-import concurrent.futures
 import dataclasses
-import functools
 import math
-import multiprocessing
+import os
 import pathlib
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,8 +23,8 @@ import tyro
 
 from eval import tables
 from priors import table_parts
-from priors.meta_features import FeatureVector, meta_features
 from priors.realism_distance import RealParts
+from priors.realism_measures import measure
 from priors.realism_study import Sample, Study, TableHalf, floor, measured, plane, rows_of, weighing
 from priors.shards import ShardSet
 from priors.task import ColumnKind, Task, TaskKind
@@ -39,6 +37,7 @@ _PROGRAM = "bazel run //priors:realism --"
 _FEWEST_TABLES = 5
 _FEWEST_TASKS = 10
 _POOL = 25  # tasks read for each one that is used, so that sizes can be matched
+_MAX_SEED = 2**32 - 1  # of a forest
 _REAL = "real"
 _LOG_COLUMNS = 140
 _MOST_ROWS = 2000  # of a real table, before parts are taken
@@ -115,6 +114,12 @@ def _checked(flags: RealismFlags) -> RealismFlags:
     ):
         if value < least:
             raise BadInput(ExitCode.BAD_FLAG, f"{name} is {value}: give {least} or more")
+    if flags.seed > _MAX_SEED:
+        raise BadInput(ExitCode.BAD_FLAG, f"--seed is {flags.seed}: give 2^32−1 or less")
+    cores = os.cpu_count() or 1
+    if flags.workers > cores:
+        what = f"--workers {flags.workers} is more than the {cores} cores of this machine"
+        raise BadInput(ExitCode.TOO_FEW_RESOURCES, f"{what}: give {cores} or fewer")
     if flags.json is not None:
         paths.writable_folder(paths.user_path(flags.json).parent, flag="--json")
     if flags.out is not None:
@@ -149,10 +154,14 @@ def _real_tables(flags: RealismFlags, *, kind: TaskKind) -> list[Task]:
 
 def _study(flags: RealismFlags, *, pool: list[Task], tasks_of: list[Task]) -> Study:
     """Takes parts of equal sizes of everything and measures them."""
+    families = collections.Counter(task.family for task in pool)
+    enough = _FEWEST_TASKS * len(families)
+    if flags.num_tasks < enough:
+        what = f"--num-tasks {flags.num_tasks} over {len(families)} families is fewer than {_FEWEST_TASKS} of each"
+        raise BadInput(ExitCode.BAD_FLAG, f"{what}: give {enough} or more")
+    portion = math.ceil(flags.num_tasks / len(families))
     limits = table_parts.limits_of(pool)
     parts, owners = table_parts.real_parts(tasks_of, limits=limits, count=flags.parts, seed=flags.seed)
-    families = collections.Counter(task.family for task in pool)
-    portion = math.ceil(flags.num_tasks / len(families))
     sets = {_REAL: parts}
     for name in sorted(families):
         of_family = [task for task in pool if task.family == name]
@@ -164,7 +173,9 @@ def _study(flags: RealismFlags, *, pool: list[Task], tasks_of: list[Task]) -> St
     if len(sets) < 2:
         what = f"shard set {flags.folder} has fewer than {_FEWEST_TASKS} usable tasks of every family"
         raise BadInput(ExitCode.SHARD_MISSING, f"{what}: generate a larger set")
-    vectors = iter(_measured([task for tasks in sets.values() for task in tasks], flags=flags))
+    every = [task for tasks in sets.values() for task in tasks]
+    with progress.meter("measure", total=len(every), unit="tables") as report:
+        vectors = iter(measure(every, seed=flags.seed, workers=flags.workers, report=report))
     values = {}
     for name, tasks in sets.items():
         found = [next(vectors) for _ in tasks]
@@ -220,23 +231,6 @@ def _read_peer(path: pathlib.Path, *, name: str) -> Iterator[Task]:
             num_classes=len(classes),
             family=name,
         )
-
-
-def _measured(tasks: Sequence[Task], *, flags: RealismFlags) -> list[FeatureVector]:
-    found = []
-    measure = functools.partial(meta_features, seed=flags.seed)
-    with progress.meter("measure", total=len(tasks), unit="tables") as report:
-        if flags.workers == 1:
-            for task in tasks:
-                found.append(measure(task))
-                report(len(found))
-            return found
-        context = multiprocessing.get_context("spawn")
-        with concurrent.futures.ProcessPoolExecutor(flags.workers, mp_context=context) as pool:
-            for vector in pool.map(measure, tasks, chunksize=8):
-                found.append(vector)
-                report(len(found))
-    return found
 
 
 def _show(record: dict[str, Any]) -> None:

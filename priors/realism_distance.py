@@ -146,7 +146,7 @@ def _held_out(
     guess = np.zeros(len(values))
     for fold in np.unique(folds):
         train = folds != fold
-        model = ensemble.ExtraTreesClassifier(n_jobs=1, random_state=seed, **settings)
+        model = ensemble.ExtraTreesClassifier(n_jobs=1, random_state=seed % 2**32, **settings)
         model.fit(values[train], is_first[train])
         guess[~train] = model.predict_proba(values[~train])[:, list(model.classes_).index(True)]
     right = (guess > 0.5) == is_first

@@ -25,6 +25,21 @@ _BAD = {
     "peer of regression": (("NUMBERS", "--tables", "TABLES", "--peer", "peer-3.npz"), ExitCode.BAD_FLAG, "--peer"),
     "few tasks": (("SET", "--tables", "TABLES", "--num-tasks", "3"), ExitCode.BAD_FLAG, "--num-tasks is 3"),
     "no process": (("SET", "--tables", "TABLES", "--workers", "0"), ExitCode.BAD_FLAG, "--workers is 0"),
+    "more processes than cores": (
+        ("SET", "--tables", "TABLES", "--workers", "100000"),
+        ExitCode.TOO_FEW_RESOURCES,
+        "--workers 100000 is more than the",
+    ),
+    "a few tasks for each family": (
+        ("SET", "--tables", "TABLES", "--num-tasks", "19"),
+        ExitCode.BAD_FLAG,
+        "--num-tasks 19 over 2 families is fewer than 10 of each: give 20 or more",
+    ),
+    "seed of no forest": (
+        ("SET", "--tables", "TABLES", "--seed", f"{2**32}"),
+        ExitCode.BAD_FLAG,
+        "give 2^32−1 or less",
+    ),
     "no place": (("SET", "--tables", "TABLES", "--out", "FILE/x"), ExitCode.NOT_WRITABLE, "--out"),
     "no argument": ((), ExitCode.BAD_FLAG, "--tables"),
 }

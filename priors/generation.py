@@ -6,6 +6,7 @@ processes, on any machine with the same CPU features, and again after a kill.
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import json
@@ -13,7 +14,7 @@ import math
 import multiprocessing
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from priors import recipe as recipes
@@ -35,7 +36,7 @@ __all__ = ["Recipe", "ShardConfig", "group_seed", "one_thread", "sample_part"]
 class Runner(Protocol):
     """Who makes parts."""
 
-    def __call__(self, recipe: Recipe, store: Store, *, indices: Sequence[int]) -> Iterator[Entry]:
+    def __call__(self, recipe: Recipe, store: Store, *, indices: Sequence[int]) -> Generator[Entry, None, None]:
         """Makes and commits the parts `indices` of a recipe; yields their entries as they are finished."""
 
 
@@ -161,7 +162,8 @@ def make_set(order: Order) -> shards.ShardSet:
 
     Raises:
         Failure: NOT_WRITABLE; DISK_FULL; RUN_BUSY while another process generates there; CONFIG_MISMATCH where another
-            config or seed, or more tasks lie there, or where parts differ from `order.like`; FORMAT_VERSION.
+            config or seed, or more tasks lie there, or where parts come out otherwise than in `order.like`: none of
+            these stays; FORMAT_VERSION.
     """
     recipe, store = order.recipe, shards.as_store(order.out)
     store.check_writable("--out")
@@ -175,13 +177,25 @@ def make_range(order: Order) -> int:
     """Makes a range of a set, without a manifest; `make_set` of the whole completes it. Returns the bytes of data.
 
     Raises:
-        Failure: as `make_set`, but parts outside the range are others' and stay.
+        Failure: as `make_set`, but parts outside the range are others' and stay: BAD_FLAG with `order.anew`.
     """
+    check_range(order)
     store = shards.as_store(order.out)
     store.check_writable("--out")
     with store.held():
         entries = _make_absent(order, store, whole=False)
     return sum(entry["bytes"] for entry in entries.values())
+
+
+def check_range(order: Order) -> None:
+    """Refuses to begin a range by removing the ranges of others.
+
+    Raises:
+        BadInput: BAD_FLAG.
+    """
+    if order.anew:
+        what = f"--anew with --first-part {order.recipe.first_part} would remove the other ranges of the set"
+        raise BadInput(ExitCode.BAD_FLAG, f"{what}: leave --anew out, or give it without --first-part")
 
 
 def _make_absent(order: Order, store: Store, *, whole: bool) -> dict[int, Entry]:
@@ -193,27 +207,56 @@ def _make_absent(order: Order, store: Store, *, whole: bool) -> dict[int, Entry]
             store.remove(name)
     claimed = shards.claimed_entries(store)
     _check_owner(store, claimed, recipe=recipe)
+    _check_finished(order, store, whole=whole)
     if whole:
-        _check_size(store, claimed, recipe=recipe)
+        _check_size(store, max(claimed, default=-1) + 1, recipe=recipe)
+        _remove_unclaimed(store, {*claimed, *recipe.indices})
     entries: dict[int, Entry] = {}
 
     def accept(entry: Entry) -> None:
-        index = entry["index"]
-        if index in order.like:
-            recipes.check_same(entry, order.like[index], where=f"part {store.where(shards.part_files(index)[0])}")
-        entries[index] = entry
+        entries[entry["index"]] = entry
         order.report(len(entries) * recipe.config.tasks_per_part)
 
     for index in recipe.indices:
-        if index in claimed and shards.is_whole(store, claimed[index]):
+        if index in claimed and not _differs(order, claimed[index]) and shards.is_whole(store, claimed[index]):
             accept(claimed[index])
     absent = [index for index in recipe.indices if index not in entries]
     if absent:
         store.remove(MANIFEST)
-    for entry in order.run(recipe, store, indices=absent):
-        accept(entry)
+    try:
+        with contextlib.closing(order.run(recipe, store, indices=absent)) as made:
+            for entry in made:
+                if _differs(order, entry):
+                    name = shards.part_files(entry["index"])[0]
+                    raise recipes.difference(entry, order.like[entry["index"]], where=f"part {store.where(name)}")
+                accept(entry)
+    except BaseException:
+        _remove_different(order, store)
+        raise
     store.remove_leftovers()  # of processes that were killed and whose parts others have made
     return entries
+
+
+def _differs(order: Order, entry: Entry) -> bool:
+    """Whether a part is not what the order says it must come out as."""
+    wanted = order.like.get(entry["index"])
+    return wanted is not None and wanted["sha256"] != entry["sha256"]
+
+
+def _remove_different(order: Order, store: Store) -> None:
+    """Removes the parts that differ from `order.like`, which other processes may have made beside the one reported."""
+    for index, entry in shards.claimed_entries(store).items() if order.like else ():
+        if index in order.recipe.indices and _differs(order, entry):
+            for name in reversed(shards.part_files(index)):  # a part without data must not be claimed
+                store.remove(name)
+
+
+def _remove_unclaimed(store: Store, kept: set[int]) -> None:
+    """Removes the files of parts that killed processes began, where no part is wanted: no manifest will name them."""
+    names = {name for index in kept for name in shards.part_files(index)}
+    for name in shards.our_files(store):
+        if name not in names and name != MANIFEST:
+            store.remove(name)
 
 
 def _commit(store: Store, manifest: bytes) -> None:
@@ -254,12 +297,27 @@ def _check_owner(store: Store, claimed: Mapping[int, Entry], *, recipe: Recipe) 
             raise BadInput(ExitCode.CONFIG_MISMATCH, f"--out {store} holds {theirs}: {mend}")
 
 
-def _check_size(store: Store, claimed: Mapping[int, Entry], *, recipe: Recipe) -> None:
-    """Refuses to make a whole set smaller than what lies there."""
-    size, there = recipe.config.tasks_per_part, max(claimed, default=-1) + 1
+def _check_size(store: Store, there: int, *, recipe: Recipe) -> None:
+    """Refuses to make a whole set smaller than the parts that lie there."""
+    size = recipe.config.tasks_per_part
     if there > recipe.num_parts:
         both = f"--num-tasks asks for {recipe.num_parts * size} tasks, fewer than the {there * size} of --out {store}"
         raise BadInput(ExitCode.CONFIG_MISMATCH, f"{both}: ask for as many, or start anew with --anew")
+
+
+def _check_finished(order: Order, store: Store, *, whole: bool) -> None:
+    """Refuses to make a finished set smaller, or to replace its parts by those of another machine."""
+    try:
+        parts = shards.read_manifest(store)["parts"]
+    except Failure:
+        return  # it is absent or damaged, and will be written anew
+    if whole:
+        _check_size(store, len(parts), recipe=order.recipe)
+    for entry in parts:
+        if _differs(order, entry):
+            name = shards.part_files(entry["index"])[0]
+            what = f"--out {store} holds a finished set, whose {name} is not that of --like"
+            raise BadInput(ExitCode.CONFIG_MISMATCH, f"{what}: give another --out, or start anew with --anew")
 
 
 def _signs(store: Store, claimed: Mapping[int, Entry]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -274,7 +332,7 @@ def _signs(store: Store, claimed: Mapping[int, Entry]) -> Iterator[tuple[str, Ma
         yield shards.part_files(index)[1], entry
 
 
-def run_here(recipe: Recipe, store: Store, *, indices: Sequence[int], workers: int) -> Iterator[Entry]:
+def run_here(recipe: Recipe, store: Store, *, indices: Sequence[int], workers: int) -> Generator[Entry, None, None]:
     """Makes parts in this process, or on spawned processes of one torch thread each.
 
     Raises:

@@ -205,6 +205,8 @@ def test_a_kill_at_any_time_leaves_a_folder_that_resumes_to_equal_bytes(
             make(out)
 
         killed += os.WIFSIGNALED(in_child(work))
+        for left in (tmp_path / str(trial)).glob(".*.tmp"):
+            os.utime(left, (0, 0))  # where there is no lock only age tells that nobody is writing it
         make(place(str(trial)))
         assert hashes_without_traces(tmp_path / str(trial)) == whole
     assert killed >= 10

@@ -5,7 +5,7 @@ import functools
 import json
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from priors import recipe, shards
 from priors.families import Family
 from priors.generation import Order, ensure_shards, make_range, make_set, run_here
 from priors.mixture import VERSION, PriorConfig
-from priors.recipe import Recipe, ShardConfig, check_same, machine, read_manifest_of, recipe_of, sample_part
+from priors.recipe import Recipe, ShardConfig, machine, read_manifest_of, recipe_of, sample_part
 from priors.task import TaskKind
 from tools import files, stores
 from tools.failure import ExitCode, Failure
@@ -98,6 +98,39 @@ def test_a_range_leaves_the_parts_of_others_alone(tmp_path: pathlib.Path, origin
     assert shards.claimed_entries(shards.as_store(folder)).keys() == {0, 1, 2, 4}
 
 
+def test_a_range_is_never_begun_anew(tmp_path: pathlib.Path, original: pathlib.Path) -> None:
+    shutil.copytree(original, tmp_path / "set")
+    part = dataclasses.replace(RECIPE, first_part=1, num_parts=1)
+    failure = refusal(lambda: make_range(Order(recipe=part, out=tmp_path / "set", run=HERE, anew=True)))
+    assert failure.code == ExitCode.BAD_FLAG and hashes(tmp_path / "set") == hashes(original)
+    assert "--anew with --first-part 1" in failure.message and "leave --anew out" in failure.message
+
+
+def test_what_killed_processes_began_beyond_a_set_is_removed_before_it_is_made(
+    tmp_path: pathlib.Path, original: pathlib.Path
+) -> None:
+    """D1: killed between data and entry, then asked for fewer tasks. A range leaves the files of others alone."""
+    names = ("part-00003.arrow", "part-00004.json", "part-00005.arrow")
+    for name in names:
+        (tmp_path / name).write_bytes(b"begun")
+    make_range(Order(recipe=dataclasses.replace(RECIPE, num_parts=1), out=tmp_path, run=HERE))
+    assert hashes(tmp_path).keys() > set(names)
+    make_set(Order(recipe=RECIPE, out=tmp_path, run=HERE))
+    assert hashes(tmp_path) == hashes(original)
+
+
+def test_a_finished_set_that_has_lost_an_entry_is_not_made_smaller(
+    tmp_path: pathlib.Path, original: pathlib.Path
+) -> None:
+    shutil.copytree(original, tmp_path / "set")
+    (tmp_path / "set" / "part-00002.json").unlink()
+    smaller = dataclasses.replace(RECIPE, num_parts=2)
+    failure = refusal(lambda: make_set(Order(recipe=smaller, out=tmp_path / "set", run=HERE)))
+    assert failure.code == ExitCode.CONFIG_MISMATCH and "16 tasks, fewer than the 24" in failure.message
+    make_set(Order(recipe=RECIPE, out=tmp_path / "set", run=HERE))
+    assert hashes(tmp_path / "set") == hashes(original)
+
+
 def test_what_killed_processes_leave_during_a_run_is_removed(tmp_path: pathlib.Path, original: pathlib.Path) -> None:
     """D1: a worker dies while it writes, another makes its part."""
 
@@ -115,12 +148,38 @@ def test_a_part_that_comes_out_otherwise_is_named_with_both_hashes_and_machines(
     like = {entry["index"]: entry for entry in read_manifest_of(str(original))["parts"]}
     found = like[1]["sha256"]
     like[1] = {**like[1], "sha256": "ab" * 32, "machine": "SVE, torch 9.9"}
-    failure = refusal(lambda: make_set(Order(recipe=RECIPE, out=tmp_path, run=HERE, like=like)))
-    assert failure.code == ExitCode.CONFIG_MISMATCH
+
+    def run_all_first(
+        recipe: Recipe, store: stores.Store, *, indices: Sequence[int]
+    ) -> Generator[shards.Entry, None, None]:
+        yield from list(HERE(recipe, store, indices=indices))
+
+    like[2] = {**like[2], "sha256": "cd" * 32}
+    failure = refusal(lambda: make_set(Order(recipe=RECIPE, out=tmp_path, run=run_all_first, like=like)))
+    assert failure.code == ExitCode.CONFIG_MISMATCH and "run the same command again on" in failure.message
     words = (f"{tmp_path}/part-00001.arrow", "ab" * 8, "SVE, torch 9.9", found[:16], machine())
     assert [word for word in words if word not in failure.message] == []
-    assert not (tmp_path / "MANIFEST.json").exists()
-    check_same(like[0], like[0], where="")
+    assert hashes(tmp_path).keys() == {"part-00000.arrow", "part-00000.json"}  # none that differs stays
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_a_repetition_goes_on_where_another_machine_left_parts(
+    tmp_path: pathlib.Path, original: pathlib.Path, uri: bool
+) -> None:
+    """D2: parts that differ from the manifest are made again; a finished set that differs is not touched."""
+    like = {entry["index"]: entry for entry in read_manifest_of(str(original))["parts"]}
+    for index in (0, 1):
+        groups = sample_part(CONFIG, seed=7, index=index)[:1]
+        shards.write_part(tmp_path, groups * 2, source=RECIPE.source, index=index, machine="other")
+    order = Order(recipe=RECIPE, out=f"file://{tmp_path}" if uri else tmp_path, run=HERE, like=like)
+    make_range(dataclasses.replace(order, recipe=dataclasses.replace(RECIPE, num_parts=1)))
+    assert len([name for name, value in hashes(original).items() if hashes(tmp_path).get(name) == value]) == 2
+    make_set(order)
+    assert hashes(tmp_path) == hashes(original)
+    other = dataclasses.replace(order, like={**like, 1: {**like[1], "sha256": "ab" * 32}})
+    failure = refusal(lambda: make_set(other))
+    assert failure.code == ExitCode.CONFIG_MISMATCH and "--anew" in failure.message
+    assert "finished set, whose part-00001.arrow is not" in failure.message and hashes(tmp_path) == hashes(original)
 
 
 @pytest.mark.parametrize(

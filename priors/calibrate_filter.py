@@ -22,6 +22,7 @@ from sklearn.metrics import roc_auc_score
 
 from priors.draws import Draws, one_thread
 from priors.families import Family
+from priors.generation import checked_seed
 from priors.group import TaskGroup
 from priors.mixture import PriorConfig, checked, draw_shape, sample_group
 from priors.presets import PRESETS, GenerateConfig
@@ -37,6 +38,7 @@ _TREES, _LEAST_LEAF, _RESAMPLES = 128, 4, 1000  # of the reference
 _CONFIDENCE = 0.95
 _LARGEST = 1e30  # what ±inf is for the reference, which knows finite numbers only
 _PARITY = 0  # the index of the rule
+_DOT = 13  # points²
 _OFF = SignalFilterConfig(enabled=False)
 
 
@@ -109,6 +111,7 @@ def _main(argv: list[str]) -> None:
         raise BadInput(ExitCode.BAD_FLAG, f"--only {named} names no family that is filtered: name another")
     if flags.num_tasks < 1:
         raise BadInput(ExitCode.BAD_FLAG, f"--num-tasks {flags.num_tasks} is too small: give 1 or more")
+    checked_seed(flags.seed)
     out = paths.user_path(flags.out) if flags.out else None
     if out:
         paths.writable_folder(out.parent, flag="--out")
@@ -123,7 +126,7 @@ def _main(argv: list[str]) -> None:
     console.print(_table(verdicts, threshold=threshold))
     console.print(f"fewest verdicts differ from the reference's at --filter.threshold {best_threshold(verdicts):.2f}")
     if out:
-        files.write_bytes(out, _picture(verdicts, threshold=threshold).standalone().encode())
+        files.write_bytes(out, picture_of(verdicts, threshold=threshold).standalone().encode())
         console.print(f"written: {out}")
 
 
@@ -258,40 +261,29 @@ def _table(verdicts: Sequence[Verdict], *, threshold: float) -> rich.table.Table
 
 
 @drawing.styled
-def _picture(verdicts: Sequence[Verdict], *, threshold: float) -> drawing.Picture:
-    """Strength, a row of dots a family: with signal above, without below, shuffled answers at the bottom."""
+def picture_of(verdicts: Sequence[Verdict], *, threshold: float) -> drawing.Picture:
+    """Strength, three lanes of dots a family: with signal above, without in the middle, shuffled answers below."""
     parts = _by_family(verdicts)
-    figure, axes = drawing.canvas(width=6.4, height=0.8 + 0.5 * len(parts))
+    figure, axes = drawing.canvas(width=7.4, height=1.1 + 0.55 * len(parts))
     generator = np.random.default_rng(0)
     for row, part in enumerate(parts.values()):
-        signal = [verdict.strength for verdict in part if verdict.confidence >= _CONFIDENCE]
-        noise = [verdict.strength for verdict in part if verdict.confidence < _CONFIDENCE]
-        control = [verdict.control for verdict in part]
-        kinds = (
-            (signal, drawing.SECOND, "signal"),
-            (noise, drawing.OURS, "no signal"),
-            (control, drawing.OTHERS, "shuffled"),
-        )
-        for lane, (values, colour, name) in enumerate(kinds):
-            height = row + 0.27 * (lane - 1) + generator.uniform(-0.09, 0.09, len(values))
-            axes.plot(
-                values,
-                height,
-                ".",
-                color=colour,
-                markersize=3.5,
-                alpha=0.6,
-                markeredgewidth=0,
-                label=name if row == 0 else None,
-            )
-    axes.axvline(threshold, color=drawing.INK, linewidth=0.9)
+        kinds = {
+            "signal": ([v.strength for v in part if v.confidence >= _CONFIDENCE], drawing.SECOND),
+            "no signal": ([v.strength for v in part if v.confidence < _CONFIDENCE], drawing.OURS),
+            "the same tasks, answers shuffled": ([v.control for v in part], drawing.OTHERS),
+        }
+        for lane, (name, (values, colour)) in enumerate(kinds.items()):
+            height = row + 0.28 * (lane - 1) + generator.uniform(-0.07, 0.07, len(values))
+            dots = {"color": colour, "s": _DOT, "alpha": 0.7, "linewidths": 0}
+            axes.scatter(values, height, label=name if row == 0 else None, **dots)
+    axes.axvline(threshold, color=drawing.INK, linewidth=0.9, label=f"threshold {threshold:g}")
     axes.set_xscale("symlog", linthresh=3.0)
     axes.set_xticks([-10, -3, 0, 3, 10, 30, 100], ["−10", "−3", "0", "3", "10", "30", "100"])
     axes.minorticks_off()
     axes.set_yticks(range(len(parts)), list(parts))
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.legend(loc="lower right", markerscale=2.5)
+    figure.legend(loc="outside lower center", ncols=4)
     drawing.label(axes, title="What extra trees say, and the filter's strength", x="strength", y="")
     found = agreement(verdicts, threshold=threshold)
     alt = f"{found.tasks} tasks, ROC AUC {found.ranking:.3f}; line: the threshold {threshold:g}."

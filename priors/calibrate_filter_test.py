@@ -3,12 +3,22 @@
 import dataclasses
 import math
 import pathlib
+import re
 
 import numpy as np
 import pytest
 
 from eval.program_session import run_commands
-from priors.calibrate_filter import Verdict, agreement, best_threshold, confidence, judge, shuffled, strengths
+from priors.calibrate_filter import (
+    Verdict,
+    agreement,
+    best_threshold,
+    confidence,
+    judge,
+    picture_of,
+    shuffled,
+    strengths,
+)
 from priors.families import Family
 from priors.mixture import PriorConfig, sample_group
 from priors.signal_filter import SignalFilterConfig
@@ -101,6 +111,15 @@ def test_strengths_are_a_function_of_the_seed() -> None:
     assert (once != strengths(group, SignalFilterConfig(), seed=4)).any()
 
 
+def test_the_legend_of_the_picture_lies_below_all_dots() -> None:
+    svg = picture_of([verdict(30.0, signal=True), verdict(0.0, signal=False)], threshold=1.6).svg
+    heights = {word: float(y) for y, word in re.findall(r'<text [^>]*? y="([\d.]+)"[^>]*>([^<]+)</text>', svg)}
+    assert (
+        heights["threshold 1.6"] == heights["signal"] == heights["no signal"] > heights["strength"] > heights["rules"]
+    )
+    assert heights["the same tasks, answers shuffled"] == heights["signal"]
+
+
 def test_the_program_prints_a_table_draws_a_picture_and_refuses_what_it_cannot_do(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").touch()
     found = run_commands(
@@ -109,6 +128,7 @@ def test_the_program_prints_a_table_draws_a_picture_and_refuses_what_it_cannot_d
             "good": ["tiny", "--num-tasks", 8, "--max-rows", 64, "--only", Family.RULES, "--out", tmp_path / "a.svg"],
             "exact": ["--only", Family.DIRICHLET_TABLE],
             "none": ["--num-tasks", 0],
+            "seed": ["--seed", -1],
             "out": ["--num-tasks", 1, "--out", tmp_path / "file" / "a.svg"],
             "preset": ["huge"],
         },
@@ -121,6 +141,7 @@ def test_the_program_prints_a_table_draws_a_picture_and_refuses_what_it_cannot_d
     for name, code, word in (
         ("exact", ExitCode.BAD_FLAG, "dirichlet_table"),
         ("none", ExitCode.BAD_FLAG, "--num-tasks 0"),
+        ("seed", ExitCode.BAD_FLAG, "--seed -1"),
         ("out", ExitCode.NOT_WRITABLE, "--out"),
         ("preset", ExitCode.UNKNOWN_PRESET, "huge"),
     ):

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.lines import Line2D
 
 from reports import drawing
 from reports.drawing import CLASSES, INK, OTHERS, OURS, SECOND, Picture
@@ -21,7 +23,7 @@ def plane_picture(points: Sequence[Mapping[str, Any]], *, name: str) -> Picture:
     real = np.array([(point["x"], point["y"]) for point in points if point["name"] == _REAL])
     priors = sorted({point["name"] for point in points} - {_REAL})
     rows = -(-len(priors) // _PANELS)
-    figure = Figure(figsize=(7.4, 2.35 * rows + 0.2), layout="constrained")
+    figure = Figure(figsize=(7.4, 2.35 * rows + 0.5), layout="constrained")
     panels = figure.subplots(rows, _PANELS, squeeze=False, sharex=True, sharey=True).ravel()
     for index, (axes, prior) in enumerate(zip(panels, priors, strict=False)):
         own = np.array([(point["x"], point["y"]) for point in points if point["name"] == prior])
@@ -30,6 +32,10 @@ def plane_picture(points: Sequence[Mapping[str, Any]], *, name: str) -> Picture:
         axes.set_title(prior)
     for axes in panels[len(priors) :]:
         axes.set_axis_off()
+    dots = {"linestyle": "", "marker": "o", "markersize": 4}
+    keys = [Line2D([], [], color=OTHERS, **dots), tuple(Line2D([], [], color=colour, **dots) for colour in CLASSES[:3])]
+    words = ["grey: parts of real tables", "colour: tasks of the prior that the panel names"]
+    figure.legend(keys, words, loc="outside upper left", ncols=2, handler_map={tuple: HandlerTuple(ndivide=None)})
     figure.supxlabel("first principal component of the meta-features", fontsize=8.5)
     figure.supylabel("second", fontsize=8.5)
     caption = f"Grey: {len(real)} parts of real tables. Colour: tasks of one prior. Two of many directions: what lies"
@@ -77,19 +83,23 @@ def _ranges(
 def distance_picture(rows: Sequence[Mapping[str, Any]], *, name: str, floor: Mapping[str, float]) -> Picture:
     """Distance and coverage of every prior with their intervals, and the floor: real tables against real tables."""
     shown = list(rows)[::-1]
-    figure = Figure(figsize=(7.4, 0.3 * len(shown) + 1.0), layout="constrained")
+    figure = Figure(figsize=(7.4, 0.3 * len(shown) + 1.6), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     places = np.arange(len(shown))
     for axes, key, colour in ((left, "distance", OURS), (right, "coverage", SECOND)):
         values = np.array([(row[key]["low"], row[key]["value"], row[key]["high"]) for row in shown])
+        text = f"{key}, and its 95 % interval over tables"
         axes.hlines(places, values[:, 0], values[:, 2], color=colour, linewidth=1.4)
         axes.plot(values[:, 1], places, "o", color=colour, markersize=5)
-    left.axvspan(floor["low"], floor["high"], color=OTHERS, alpha=0.2, linewidth=0)
-    left.axvline(floor["value"], color=INK, linewidth=0.8, linestyle="--")
+        axes.plot([], [], "o-", color=colour, linewidth=1.4, markersize=5, label=text)
+    left.axvline(floor["value"], color=INK, linewidth=0.8, linestyle="--", label="real tables against real tables")
+    between = "real against real, range over random halvings"
+    left.axvspan(floor["low"], floor["high"], color=OTHERS, alpha=0.2, linewidth=0, label=between)
     right.axvline(0.5, color=INK, linewidth=0.8, linestyle="--")
     left.set_xlim(right=2.05)
     right.set_xlim(0, 1)
     left.set_yticks(places, [row["name"] for row in shown])
+    figure.legend(loc="outside lower center", ncols=2)
     drawing.label(left, title="Proxy A-distance to real tables", x="0: not told apart, 2: always", y="")
     drawing.label(right, title="Coverage of real tables", x="share with a near neighbour", y="")
     caption = "Dashed: real tables against real tables (left: mean and range over halvings). Lines: 95 % over tables."

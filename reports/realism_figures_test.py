@@ -22,6 +22,8 @@ def test_the_plane_shows_every_prior_beside_the_real_tables() -> None:
     drawn = plane_picture(points, name="plane")
     assert "3 real parts and 6 tasks of forest, rules" in drawn.alt
     assert "forest</text>" in drawn.svg and "rules</text>" in drawn.svg
+    assert "grey: parts of real tables</text>" in drawn.standalone()
+    assert "colour: tasks of the prior that the panel names</text>" in drawn.standalone()
 
 
 def test_separations_say_which_side_has_more() -> None:
@@ -36,3 +38,14 @@ def test_distances_are_told_in_words_too() -> None:
     drawn = distance_picture(ROWS, name="distance", floor={"value": 0.0, "low": -0.3, "high": 0.3})
     assert "mixture 0.90, 0.30; forest 1.20, 0.30" in drawn.alt
     assert drawn.svg == distance_picture(ROWS, name="distance", floor={"value": 0.0, "low": -0.3, "high": 0.3}).svg
+
+
+def test_the_picture_of_distances_says_what_lines_and_band_are() -> None:
+    drawn = distance_picture(ROWS, name="distance", floor={"value": 0.0, "low": -0.3, "high": 0.3})
+    for words in (
+        "distance, and its 95 % interval over tables",
+        "coverage, and its 95 % interval over tables",
+        "real tables against real tables",
+        "real against real, range over random halvings",
+    ):
+        assert f"{words}</text>" in drawn.standalone()

@@ -22,17 +22,26 @@ TEN_COLOURS = (*CLASSES[:4], "#8c6bb1", OURS, "#a6761d", OTHERS, "#117733", "#56
 _TARGETS = "viridis"
 _PIXELS = 140
 _NEIGHBOURS = 5
-_CELL_ROWS = 48  # most rows that colour a cell, where both features have few values
-_TIE = 1e-6
+_PALEST = 0.3  # opacity of a spot whose nearest rows all disagree
 _SHADES = 40  # of each primary colour: fewer make smaller images
 _FEW_VALUES = 24
 _REACH = 0.035  # of the plane's width: a spot further from every row is empty
 _BINS = 14
 _MAX_LEVELS = 12
+_MAX_LABELS = 6
+_LETTER = 0.047  # width of a letter below a column, as a share of the column's
 _SHOWN_COLUMNS = 4
 _PLANES_ACROSS = 4
 _PLANE_DPI = 96
 _DPI = 170  # of what is drawn as pixels
+_CLASS_KEY = (
+    f"Colour: the class that most of the {_NEIGHBOURS} nearest rows have, paler where they disagree; where both "
+    "features have few values, each cell is split by its rows' shares of the classes."
+)
+_TARGET_KEY = (
+    f"Colour: the target, from low (dark blue) to high (yellow), mean of the {_NEIGHBOURS} nearest rows (where both "
+    "features have few values, of all rows of a cell)."
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,24 +75,20 @@ def planes_picture(planes: Sequence[Table], *, name: str, lead: str) -> Picture:
         image, extent = plane_image(plane)
         axes.imshow(image, extent=extent, origin="lower", aspect="auto", interpolation="nearest")
         axes.grid(visible=False)
-        axes.xaxis.set_major_locator(ticker.MaxNLocator(4))
-        axes.yaxis.set_major_locator(ticker.MaxNLocator(4))
+        for axis, kind in zip((axes.xaxis, axes.yaxis), plane.kinds, strict=True):
+            axis.set_major_locator(ticker.MaxNLocator(4, integer=kind != "number"))
         axes.set_title(plane.title)
     for axes in panels[:, 0]:
         axes.set_ylabel("second feature")
     for axes in panels[-1]:
         axes.set_xlabel("first feature")
-    what = "class" if planes[0].is_class else "target, from low (dark blue) to high (yellow)"
-    caption = (
-        f"{lead} Colour: the {what}, of the {_NEIGHBOURS} nearest rows (where both features have few values, of the "
-        "rows of a cell), blended where they disagree. Spots without a row nearby are left empty."
-    )
+    caption = f"{lead} {_CLASS_KEY if planes[0].is_class else _TARGET_KEY} Spots without a row nearby are left empty."
     alt = f"{lead} {len(planes)} planes: {'; '.join(plane.title for plane in planes)}."
     return _lean(drawing.picture(figure, name=name, caption=caption, alt=alt))
 
 
 def plane_image(plane: Table) -> tuple[np.ndarray, tuple[float, float, float, float]]:
-    """Colours the plane of two features.
+    """Colours the plane of two features: classes in their own colours, never in a mixture; targets by their mean.
 
     Returns:
         [P, P, 4] RGBA, transparent where no row is near, and the plane's borders (left, right, bottom, top).
@@ -94,16 +99,55 @@ def plane_image(plane: Table) -> tuple[np.ndarray, tuple[float, float, float, fl
     pixels = np.stack(np.meshgrid(spots, spots), axis=-1).reshape(-1, 2)
     reach = np.array([_reach(values) for values in scaled.T])
     is_lattice = min(reach) > _REACH
-    count = min(_CELL_ROWS if is_lattice else _NEIGHBOURS, len(scaled))
     tree = spatial.KDTree(scaled / reach)
-    distance, nearest = tree.query(pixels / reach, k=count, p=np.inf if max(reach) > _REACH else 2)
-    distance, nearest = distance.reshape(-1, count), nearest.reshape(-1, count)
-    weight = (distance <= distance[:, :1] + _TIE) if is_lattice else np.ones_like(distance)
-    image = (row_colours(plane)[nearest] * weight[..., None]).sum(axis=1) / weight.sum(axis=1)[:, None]
-    image[:, 3] = distance[:, 0] < 1
+    count = 1 if is_lattice else min(_NEIGHBOURS, len(scaled))
+    distance, nearest = tree.query(pixels / reach, k=[*range(1, count + 1)], p=np.inf if max(reach) > _REACH else 2)
+    if is_lattice:
+        image = _cells(plane, scaled=scaled, nearest=nearest[:, 0], across=pixels[:, 0])
+    else:
+        image = _class_spots(plane, nearest) if plane.is_class else _shaded(row_colours(plane)[nearest].mean(axis=1))
+    image[distance[:, 0] >= 1, 3] = 0
     borders = tuple(border for side in sides for border in side)
-    image = np.round(image * _SHADES) / _SHADES
     return image.reshape(_PIXELS, _PIXELS, 4), borders
+
+
+def _shaded(colours: np.ndarray) -> np.ndarray:
+    return np.round(colours * _SHADES) / _SHADES
+
+
+def _class_spots(plane: Table, nearest: np.ndarray) -> np.ndarray:
+    """[spots, 4] colours of the most frequent class among the rows `nearest` [spots, N] (of equals, the nearest's)."""
+    labels = plane.y[nearest]
+    votes = (labels[:, :, None] == labels[:, None, :]).sum(axis=1)
+    best, spots = votes.argmax(axis=1), np.arange(len(nearest))
+    image = row_colours(plane)[nearest[spots, best]]
+    image[:, 3] = _PALEST + (1 - _PALEST) * votes[spots, best] / nearest.shape[1]
+    return image
+
+
+def _cells(plane: Table, *, scaled: np.ndarray, nearest: np.ndarray, across: np.ndarray) -> np.ndarray:
+    """[spots, 4] colours of the cells of a lattice: upright stripes as wide as each class's share, or the mean.
+
+    Args:
+        plane: rows in few places.
+        scaled: [R, 2] their places.
+        nearest: [spots] a row of each spot's cell.
+        across: [spots] first coordinates.
+    """
+    places, cell = np.unique(plane.x, axis=0, return_inverse=True)
+    cell, rows = cell.reshape(-1), row_colours(plane)
+    counts = np.bincount(cell, minlength=len(places))
+    if not plane.is_class:
+        sums = np.stack([np.bincount(cell, rows[:, part]) for part in range(4)], axis=1)
+        return _shaded((sums / counts[:, None])[cell[nearest]])
+    order = np.lexsort((plane.y, cell))  # of each cell the first class's rows, then the second's
+    levels = np.unique(scaled[:, 0])
+    borders = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
+    column = np.searchsorted(levels, scaled[nearest, 0])
+    inside = (across - borders[column]) / (borders[column + 1] - borders[column])
+    own = counts[cell[nearest]]
+    start = (np.cumsum(counts) - counts)[cell[nearest]]
+    return rows[order[start + np.clip((inside * own).astype(int), 0, own - 1)]]
 
 
 def _reach(values: np.ndarray) -> float:
@@ -234,7 +278,7 @@ def _draw_column(top: Axes, bottom: Axes, table: Table, *, column: int) -> None:
     """Above: how the column's values are distributed. Below: how the target depends on them."""
     place, middles, names = _bins(table, column)
     width = 0.9 * (middles[1] - middles[0] if len(middles) > 1 else 1.0)
-    gone = middles[-1] + 2.2 * (width / 0.9)
+    gone = middles[-1] + max(2.2, 0.3 * len(middles)) * (width / 0.9)
     places, keys = np.append(middles, gone), [*range(len(middles)), -1]
     has_gone = bool((place == -1).any())
     classes = [table.y == label for label in np.unique(table.y)] if table.is_class else [np.ones(len(place), bool)]
@@ -259,13 +303,22 @@ def _draw_column(top: Axes, bottom: Axes, table: Table, *, column: int) -> None:
 
 
 def _ticks(middles: np.ndarray, names: list[str] | None, *, gone: float | None) -> tuple[list[float], list[str]]:
-    """Places and words below a column: levels, or a few round numbers; "missing" where it is wanted."""
+    """Places and words below a column: every k-th level or round number, so that none meet, and "missing"."""
     ticks = list(middles) if names else list(ticker.MaxNLocator(3).tick_values(middles[0], middles[-1]))
     words = names or [f"{tick:.6g}" for tick in ticks]
-    last = middles[-1] if gone is None else middles[-1] - 0.2 * (middles[-1] - middles[0]) * (names is None)
-    kept = [(tick, word) for tick, word in zip(ticks, words, strict=True) if middles[0] <= tick <= last]
-    kept += [] if gone is None else [(gone, "missing")]
+    known = [(tick, word) for tick, word in zip(ticks, words, strict=True) if middles[0] <= tick <= middles[-1]]
+    last = [] if gone is None else [(gone, "missing")]
+    margin = 1.44 * (middles[1] - middles[0] if len(middles) > 1 else 1.0)
+    span = (middles[-1] if gone is None else gone) - middles[0] + margin
+    choices = [known[::step] + last for step in range(max(1, -(-len(known) // _MAX_LABELS)), len(known) + 1)]
+    kept = next((choice for choice in choices if _are_apart(choice, letter=_LETTER * span)), last or known[:1])
     return [tick for tick, _ in kept], [word for _, word in kept]
+
+
+def _are_apart(labels: Sequence[tuple[float, str]], *, letter: float) -> bool:
+    """Whether words centred at their places leave a letter's width between them."""
+    pairs = zip(labels, labels[1:], strict=False)
+    return all((len(one) + len(other) + 2) / 2 * letter <= right - left for (left, one), (right, other) in pairs)
 
 
 def _tint(table: Table, rows: np.ndarray) -> str:

@@ -29,21 +29,21 @@ _MACHINES = {
         "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4",
     },
 }
-_DRAW = f"""
+_DRAW = """
 import dataclasses, sys
 import numpy as np
 from priors.recipe import ShardConfig, draw_part
 from priors.mixture import PriorConfig
 from priors.task import TaskKind
 
-out = {{}}
+out = {}
 for kind in TaskKind:
-    config = ShardConfig(prior=PriorConfig(kind=kind), group_size={_COUNT}, groups_per_part={_NUM_GROUPS})
+    config = ShardConfig(prior=PriorConfig(kind=kind), group_size=int(sys.argv[2]), groups_per_part=int(sys.argv[3]))
     for number, draw in enumerate(draw_part(config, seed=2, index=0)):
-        fields = {{field.name: getattr(draw.group, field.name) for field in dataclasses.fields(draw.group)}}
-        fields = {{name: np.asarray(value) for name, value in fields.items() if name != "kind"}}
+        fields = {field.name: getattr(draw.group, field.name) for field in dataclasses.fields(draw.group)}
+        fields = {name: np.asarray(value) for name, value in fields.items() if name != "kind"}
         fields["counts"] = np.array(sorted([*draw.drawn.items(), *draw.rejected.items()]))
-        out |= {{f"{{kind}} {{number}} {{name}}": value for name, value in fields.items()}}
+        out |= {f"{kind} {number} {name}": value for name, value in fields.items()}
 np.savez(sys.argv[1], **out)
 """
 _WHOLE = ("column_kinds", "level_counts", "num_classes", "families", "seeds", "counts")
@@ -56,7 +56,7 @@ def _drawn(machine: str) -> _Groups:
     settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with tempfile.TemporaryDirectory() as folder:
         target = pathlib.Path(folder) / "groups.npz"
-        command = [sys.executable, "-c", _DRAW, str(target)]
+        command = [sys.executable, "-c", _DRAW, str(target), str(_COUNT), str(_NUM_GROUPS)]
         subprocess.run(command, env={**os.environ, **settings, **_MACHINES[machine]}, check=True, timeout=300)
         with np.load(target, allow_pickle=False) as found:
             return dict(found)

@@ -221,7 +221,7 @@ def _weights(draws: Draws, *, count: int, width: int, parents: int, density: tor
 
 
 def _activated(draws: Draws, pre: torch.Tensor, *, palette: torch.Tensor, multiplied: torch.Tensor) -> torch.Tensor:
-    """Applies to each node an activation from its task's palette [B, A]; `multiplied` nodes [B, H] are products of two."""
+    """Applies to each node an activation from its task's palette [B, A]; nodes `multiplied` [B, H] take a partner's."""
     count, width, rows = pre.shape
     codes = (palette.unsqueeze(1) + draws.gumbel((count, width, len(_ACTIVATIONS)))).argmax(-1)
     partner = pre.roll(1, dims=1)

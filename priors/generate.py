@@ -8,18 +8,18 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Annotated
 
 import tyro
 
-from priors.generation import Order, Runner, check_request, make_range, make_set, run_here, shard_folder
+from priors.generation import Order, Runner, check_range, check_request, make_range, make_set, run_here, shard_folder
 from priors.presets import PRESETS, GenerateConfig
 from priors.recipe import Recipe, read_manifest_of, recipe_of
-from priors.shards import Entry
+from priors.shards import Entry, our_files, part_files
 from tools import config as configs
 from tools import paths, progress, ray_session, stores
-from tools.failure import BadInput, ExitCode, run_program
+from tools.failure import BadInput, ExitCode, Failure, run_program
 
 _PROGRAM = "bazel run //priors:generate --"
 _EPILOGUE = """
@@ -74,6 +74,16 @@ class RepeatedRun:
     """Which files, and by whom."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """A command line that was understood. Args: order, range, workers, num_bytes (about, of all parts of the order)."""
+
+    order: Order
+    range: RangeConfig
+    workers: int
+    num_bytes: int
+
+
 def main() -> None:
     """Runs the program."""
     run_program(_main)
@@ -81,17 +91,20 @@ def main() -> None:
 
 def _main(argv: list[str]) -> None:
     repeated = any(word.split("=")[0] == "--like" for word in argv)
-    order, config, workers = _repetition(argv) if repeated else _preset(argv)
-    _check(config, workers=workers)
-    size = order.recipe.config.tasks_per_part
-    with _runner(config.cluster, workers=workers) as run:
-        with progress.meter("tasks", total=order.recipe.num_parts * size, unit="tasks") as report:
+    job = _repetition(argv) if repeated else _preset(argv)
+    order, config = job.order, job.range
+    _check(job)
+    num_tasks = order.recipe.num_parts * order.recipe.config.tasks_per_part
+    print(f"{num_tasks} tasks, about {_readable(job.num_bytes)}", flush=True)
+    _check_room(job)
+    with _runner(config.cluster, workers=job.workers) as run:
+        with progress.meter("tasks", total=num_tasks, unit="tasks") as report:
             order = dataclasses.replace(order, run=run, report=report)
             text = _made_set(order) if config.first_part is None else _made_range(order)
     print(text)
 
 
-def _preset(argv: list[str]) -> tuple[Order, RangeConfig, int]:
+def _preset(argv: list[str]) -> Job:
     """What a preset's command line orders."""
     presets = {name: _with_range(make) for name, make in PRESETS.items()}
     _, found = configs.parse_preset(presets, argv, program=_PROGRAM, default="tiny", epilogue=_EPILOGUE)
@@ -106,7 +119,7 @@ def _preset(argv: list[str]) -> tuple[Order, RangeConfig, int]:
         first_part=config.first_part or 0,
     )
     order = Order(recipe=recipe, out=stores.user_location(out), run=_nobody, anew=config.anew)
-    return order, config, preset.workers
+    return Job(order=order, range=config, workers=preset.workers, num_bytes=preset.num_bytes())
 
 
 def _with_range(make: Callable[[], GenerateConfig]) -> Callable[[], PresetRun]:
@@ -117,31 +130,37 @@ def _with_range(make: Callable[[], GenerateConfig]) -> Callable[[], PresetRun]:
     return with_range
 
 
-def _repetition(argv: list[str]) -> tuple[Order, RangeConfig, int]:
+def _repetition(argv: list[str]) -> Job:
     """What a command line with --like orders."""
     found = configs.parse_flags(RepeatedRun, argv, program=_PROGRAM)
     config = found.range
     location = stores.user_location(found.like)
     manifest = read_manifest_of(location)
-    whole = recipe_of(manifest, where=f"--like {found.like}")
+    named = f"--like {stores.without_secrets(found.like)}"
+    whole = recipe_of(manifest, where=named)
     first = config.first_part or 0
     size, rest = whole.config.tasks_per_part, whole.num_parts - first
     num_tasks = found.num_tasks if found.num_tasks is not None else max(rest, 1) * size
     check_request(whole.config, num_tasks=num_tasks, seed=whole.seed, workers=found.workers)
     parts = whole.config.num_parts(num_tasks)
     if parts > rest:
-        what = f"--first-part {first} with {num_tasks} tasks reaches beyond the {whole.num_parts} files of --like"
-        raise BadInput(ExitCode.BAD_FLAG, f"{what} {found.like}: ask for fewer")
+        what = f"--first-part {first} with {num_tasks} tasks reaches beyond the {whole.num_parts} files of {named}"
+        raise BadInput(ExitCode.BAD_FLAG, f"{what}: ask for fewer")
     recipe = dataclasses.replace(whole, first_part=first, num_parts=parts)
     folder = shard_folder(paths.default_root(), whole.config, seed=whole.seed, num_tasks=whole.num_parts * size)
     out = stores.user_location(found.out or str(folder))
     like = {entry["index"]: entry for entry in manifest["parts"]}
-    return Order(recipe=recipe, out=out, run=_nobody, like=like, anew=config.anew), config, found.workers
+    order = Order(recipe=recipe, out=out, run=_nobody, like=like, anew=config.anew)
+    num_bytes = sum(entry["bytes"] for index, entry in like.items() if index in recipe.indices)
+    return Job(order=order, range=config, workers=found.workers, num_bytes=num_bytes)
 
 
-def _check(config: RangeConfig, *, workers: int) -> None:
-    if config.first_part is not None and config.first_part < 0:
-        raise BadInput(ExitCode.BAD_FLAG, f"--first-part {config.first_part} is too small: give 0 or more")
+def _check(job: Job) -> None:
+    config, workers = job.range, job.workers
+    if config.first_part is not None:
+        if config.first_part < 0:
+            raise BadInput(ExitCode.BAD_FLAG, f"--first-part {config.first_part} is too small: give 0 or more")
+        check_range(job.order)
     if config.cluster.address is not None:
         ray_session.check_address(config.cluster.address)
         if workers != 1:
@@ -149,7 +168,30 @@ def _check(config: RangeConfig, *, workers: int) -> None:
             raise BadInput(ExitCode.BAD_FLAG, f"--workers {workers} is of this machine alone: {mend}")
 
 
-def _nobody(recipe: Recipe, store: stores.Store, *, indices: Sequence[int]) -> Iterator[Entry]:
+def _check_room(job: Job) -> None:
+    """Refuses what the place has clearly no room for, less what lies there already."""
+    recipe, store = job.order.recipe, stores.open_store(str(job.order.out))
+    try:
+        free, there = store.free(), set(our_files(store))
+    except OSError:
+        return  # whoever writes there will say what is wrong
+    if free is None:
+        return
+    if job.order.anew:
+        free += sum(store.size(name) or 0 for name in there)
+        there = set()
+    absent = sum(not there.issuperset(part_files(index)) for index in recipe.indices)
+    needed = job.num_bytes * absent // recipe.num_parts
+    if needed > free:
+        what = f"--out {store} needs about {needed} bytes ({_readable(needed)}) and {free} are free"
+        raise Failure(ExitCode.DISK_FULL, f"{what}: free space, give another place, or a smaller --num-tasks")
+
+
+def _readable(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.1f} MB"
+
+
+def _nobody(recipe: Recipe, store: stores.Store, *, indices: Sequence[int]) -> Generator[Entry, None, None]:
     """Stands for who makes the parts until Ray is connected."""
     raise NotImplementedError
 

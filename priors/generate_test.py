@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import time
 import traceback
+import types
 
 import pytest
 import torch
@@ -107,10 +109,12 @@ def test_help_names_the_presets_and_the_usual_flags() -> None:
         (["tiny", "--seed", str(2**63)], ExitCode.BAD_FLAG, f"--seed {2**63}"),
         (["tiny", "--max-features", "1"], ExitCode.BAD_FLAG, "--max-features 1"),
         (["tiny", "--first-part", "-1"], ExitCode.BAD_FLAG, "--first-part -1"),
+        (["tiny", "--first-part", "2", "--anew"], ExitCode.BAD_FLAG, "--anew with --first-part 2"),
         (["tiny", "--cluster.address", "ray://head:1"], ExitCode.BAD_FLAG, "Ray Jobs"),
         (["tiny", "--cluster.address", "auto", "--workers", "2"], ExitCode.BAD_FLAG, "--cluster.num-workers"),
         (["tiny", "--like", "set"], ExitCode.BAD_FLAG, "argument tiny is not known"),
         (["--like", "/none/MANIFEST.json"], ExitCode.NOT_FOUND, "/none/MANIFEST.json"),
+        (["--like", "s3://AKIA:SEC/RET@b/m.json"], ExitCode.BAD_FLAG, "error: s3://b cannot be opened"),
         (["--like", "/none"], ExitCode.SHARD_MISSING, "/none holds no finished shard set"),
         (["--like", "set", "--max-rows", "64"], ExitCode.BAD_FLAG, "--max-rows is not known"),
     ],
@@ -121,14 +125,15 @@ def test_bad_flags_get_one_line_and_nothing_is_written(
     done = run(*args, "--out", str(tmp_path / "set"))
     assert done.returncode == code and words in done.stderr
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [] and done.stdout == ""
 
 
 def test_a_folder_that_cannot_be_written_gets_one_line(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").touch()
-    done = run("tiny", *QUICK, "--out", str(tmp_path / "file" / "set"))
-    assert done.returncode == ExitCode.NOT_WRITABLE
-    assert "--out" in done.stderr and done.stderr.count("\n") == 1
+    for start in ("", "file://"):
+        done = run("tiny", *QUICK, "--out", f"{start}{tmp_path}/file/set")
+        assert done.returncode == ExitCode.NOT_WRITABLE
+        assert f"--out {start}{tmp_path}/file/set" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_uri_that_is_not_understood_gets_one_line() -> None:
@@ -143,6 +148,32 @@ def test_fewer_tasks_than_there_are_get_one_line_with_both_numbers(tmp_path: pat
     assert done.returncode == ExitCode.CONFIG_MISMATCH and done.stderr.count("\n") == 1
     assert "--num-tasks asks for 8 tasks, fewer than the 24 of" in done.stderr and "--anew" in done.stderr
     assert ShardSet.open(tmp_path / "set").num_tasks == 24
+
+
+def test_what_a_set_will_take_is_said_first_and_refused_where_there_is_no_room(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D5: before anything is drawn; what lies there already needs no room."""
+
+    def with_free(free: int, *args: str) -> Done:
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=free))
+        return run("tiny", *QUICK, "--seed", "3", "--out", "set", *args, cwd=tmp_path)
+
+    done = with_free(10_000)
+    assert done.returncode == ExitCode.DISK_FULL and done.stderr.count("\n") == 1
+    first, needed = done.stdout, int(re.search(r"needs about (\d+) bytes .* and 10000 are free", done.stderr)[1])
+    assert first == f"24 tasks, about {needed / 1e6:.1f} MB\n" and not (tmp_path / "set").exists()
+    assert with_free(needed - 1).returncode == ExitCode.DISK_FULL
+    done = with_free(needed)
+    assert done.returncode == 0 and done.stdout.startswith(first), done.stderr
+    made = ShardSet.open(tmp_path / "set").num_bytes
+    assert made == pytest.approx(needed, rel=0.5)
+    assert with_free(0).returncode == 0
+    grown = with_free(needed, "--num-tasks", "56")
+    assert grown.returncode == ExitCode.DISK_FULL and f"{needed * 4 // 3} bytes" in grown.stderr
+    assert with_free(max(needed - made, 0), "--seed", "4", "--anew").returncode == 0
+    again = with_free(0, "--seed", "4", "--first-part", "1", "--num-tasks", "16")
+    assert again.returncode == 0 and again.stdout.startswith("16 tasks, about "), again.stderr
 
 
 def test_a_set_is_made_again_from_its_manifest_and_in_ranges(tmp_path: pathlib.Path) -> None:
@@ -160,8 +191,9 @@ def test_a_set_is_made_again_from_its_manifest_and_in_ranges(tmp_path: pathlib.P
     assert not (tmp_path / "parts" / "MANIFEST.json").exists()
     assert run("tiny", *QUICK, "--seed", "3", "--out", "parts", cwd=tmp_path).returncode == 0
     assert ShardSet.open(tmp_path / "parts").digest == digest
-    beyond = run("--like", "mailed.json", "--out", "parts", "--first-part", "3", cwd=tmp_path)
-    assert beyond.returncode == ExitCode.BAD_FLAG and "beyond the 3 files" in beyond.stderr
+    for first_part, words in (("3", "beyond the 3 files of --like mailed.json"), ("-1", "--first-part -1")):
+        refused = run("--like", "mailed.json", "--out", "parts", "--first-part", first_part, cwd=tmp_path)
+        assert refused.returncode == ExitCode.BAD_FLAG and words in refused.stderr
 
 
 def test_a_local_run_never_imports_ray(tmp_path: pathlib.Path) -> None:

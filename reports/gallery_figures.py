@@ -1,6 +1,7 @@
 """Figures that compare families of synthetic tasks: how many there are, and how their properties are distributed."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ from reports.task_figures import TEN_COLOURS, WIDTH
 _FAMILY_COLOURS = (*TEN_COLOURS, "#999933", "#aa4499")
 _COLUMN_COLOURS = {"numbers": "#0072b2", "ordinals": "#009e73", "categories": "#e69f00"}
 _BINS = 48
+_FEW = 10  # fewer tasks are drawn one by one
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,34 +70,43 @@ def shares_picture(
         panels[-1].barh(np.arange(len(names)), widths, left=starts, color=colour, height=0.66, label=kind)
         starts += widths
     panels[-1].set_xlim(0, 1)
-    panels[-1].xaxis.set_major_formatter(_percent)
+    panels[-1].xaxis.set_major_formatter(_tick)
     panels[-1].grid(visible=False, axis="y")
     drawing.label(panels[-1], title="Columns of their tasks", x="share of the columns", y="")
     figure.legend(*panels[-1].get_legend_handles_labels(), loc="outside lower right", ncols=3, handlelength=1.0)
     panels[0].set_yticks(np.arange(len(names)), names)
     panels[0].set_ylim(len(names) - 0.4, -0.6)
-    told = ", ".join(f"{name} {shares[name]:.1%}" for name in names)
+    told = ", ".join(f"{name} {percent(shares[name])}" for name in names)
     return drawing.picture(figure, name="shares", caption="", alt=f"Shares of tasks: {told}.")
 
 
-def _percent(value: float, place: int | None = None) -> str:
-    return f"{100 * value:.3g} %"
+def percent(share: float) -> str:
+    """A share in words, with two significant digits: 0.78 %, 8.0 %, 41 %."""
+    value = 100 * share
+    if not value:
+        return "0 %"
+    digits = max(0, 1 - math.floor(math.log10(abs(float(f"{value:.1e}")))))
+    return f"{value:.{digits}f} %"
+
+
+def _tick(value: float, place: int) -> str:
+    return f"{100 * value:g} %"
 
 
 def _bars(axes: Axes, values: Sequence[float | None], *, colours: Sequence[str]) -> None:
     known = np.array([value if value is not None else 0.0 for value in values])
     axes.barh(np.arange(len(values)), known, color=colours, height=0.66)
     for place, value in enumerate(values):
-        drawing.value_label(axes, "–" if value is None else _percent(value), x=known[place], y=place)
+        drawing.value_label(axes, "–" if value is None else percent(value), x=known[place], y=place)
     axes.set_xlim(0, max(float(known.max(initial=0.0)) * 1.25, 0.02))
-    axes.xaxis.set_major_formatter(_percent)
+    axes.xaxis.set_major_formatter(_tick)
     axes.xaxis.set_major_locator(ticker.MaxNLocator(4))
     axes.grid(visible=False, axis="y")
 
 
 @drawing.styled
 def properties_picture(panels: Sequence[PropertyPanel], *, families: Sequence[str], name: str) -> Picture:
-    """Small multiples: a panel for each property, in it a ridge for each family; all ridges are equally high."""
+    """Small multiples: a panel for each property, in it a ridge (or a few dots) for each family, all equally high."""
     across = min(4, len(panels))
     down = -(-len(panels) // across)
     figure = Figure(figsize=(WIDTH, down * (0.33 * len(families) + 0.75)), layout="constrained")
@@ -109,31 +120,37 @@ def properties_picture(panels: Sequence[PropertyPanel], *, families: Sequence[st
     for row in grid:
         row[0].set_yticks(range(len(families)), families)
     grid[0, 0].set_ylim(len(families) - 0.35, -1.0)
+    some = " and ".join(panel.title for panel in panels if panel.has_zeros)
     caption = (
         "Each ridge is one family's distribution over its tasks, scaled to the same height; the line under it spans "
-        "5–95 % of the tasks and the dot is their median. – means not recorded for the family, or meaningless there."
+        f"5–95 % of the tasks and the dark dot is their median. Fewer than {_FEW} tasks are drawn as a dot each. "
+        "– means not recorded for the family, or meaningless there."
     )
-    return drawing.picture(figure, name=name, caption=caption, alt=f"Medians. {'; '.join(told)}.")
+    if some:
+        caption += f" {some}: ridge, line and dot are of the tasks that have any; the percentage is how many have."
+    alt = f"Medians{f' ({some}: of the tasks that have any)' if some else ''}. {'; '.join(told)}."
+    return drawing.picture(figure, name=name, caption=caption, alt=alt)
 
 
 def _draw_ridges(
     axes: Axes, panel: PropertyPanel, *, families: Sequence[str], colours: Mapping[str, str]
 ) -> dict[str, float]:
-    """One panel; returns the median of every family that has the property."""
+    """One panel; returns the median of every family that has the property: that of the tasks it draws."""
     known = {name: np.asarray(panel.values[name], float) for name in families if name in panel.values}
     known = {name: values[np.isfinite(values)] for name, values in known.items()}
     shown = {name: values[values > 0] if panel.has_zeros or panel.is_log else values for name, values in known.items()}
-    edges = _edges(np.concatenate([*shown.values(), np.zeros(0)]), is_log=panel.is_log)
+    edges = _edges(shown, is_log=panel.is_log)
     medians = {}
     for place, name in enumerate(families):
         values = shown.get(name, np.zeros(0))
         if not len(values):
             axes.annotate("–", (0.02, place), xycoords=("axes fraction", "data"), va="center", alpha=0.6)
             continue
-        _draw_ridge(axes, values, edges=edges, place=place, colour=colours[name])
-        medians[name] = float(np.median(known[name]))
+        draw = _draw_dots if len(values) < _FEW else _draw_ridge
+        draw(axes, values, edges=edges, place=place, colour=colours[name])
+        medians[name] = _draw_spread(axes, values, place=place, colour=colours[name])
         if panel.has_zeros:
-            text = f"{len(values) / len(known[name]):.0%}"
+            text = percent(len(values) / len(known[name]))
             axes.annotate(text, (1.0, place - 0.2), xycoords=("axes fraction", "data"), ha="right", fontsize=7.5)
     axes.set_xscale("log" if panel.is_log else "linear")
     axes.set_xlim(edges[0], edges[-1])
@@ -148,11 +165,14 @@ def _draw_ridges(
     return medians
 
 
-def _edges(values: np.ndarray, *, is_log: bool) -> np.ndarray:
-    """Borders of the bins that all families share: what is beyond 0.5–99.5 % of all is not drawn."""
+def _edges(shown: Mapping[str, np.ndarray], *, is_log: bool) -> np.ndarray:
+    """Borders of the bins that all families share: what is beyond 0.5–99.5 % of all is not drawn, but for dots."""
+    values = np.concatenate([*shown.values(), np.zeros(0)])
     if not len(values):
         return np.linspace(1.0, 2.0, _BINS + 1)
-    low, high = np.quantile(values, (0.005, 0.995), method="inverted_cdf")
+    bulk = np.quantile(values, (0.005, 0.995), method="inverted_cdf")
+    dots = np.concatenate([bulk, *(own for own in shown.values() if len(own) < _FEW)])
+    low, high = dots.min(), dots.max()
     if is_log:
         low = max(float(low), 1e-6)
         return np.geomspace(low / 1.15, max(high, low * 1.5) * 1.15, _BINS // 2 + 1)
@@ -172,6 +192,19 @@ def _draw_ridge(axes: Axes, values: np.ndarray, *, edges: np.ndarray, place: int
         middles, top = (edges[1:] + edges[:-1]) / 2, place - 0.86 * heights / max(float(heights.max()), 1e-9)
         axes.fill_between(middles, place, top, color=colour, alpha=0.55, linewidth=0)
         axes.plot(middles, top, color=colour, linewidth=1.0)
+
+
+def _draw_dots(axes: Axes, values: np.ndarray, *, edges: np.ndarray, place: int, colour: str) -> None:
+    """A dot for each task, one above the other where a bin has several."""
+    ordered = np.sort(values)
+    bins = np.searchsorted(edges, ordered, side="right")
+    height = np.arange(len(bins)) - np.searchsorted(bins, bins)
+    axes.plot(ordered, place - 0.14 - 0.08 * height, "o", color=colour, markersize=2.6, alpha=0.8)
+
+
+def _draw_spread(axes: Axes, values: np.ndarray, *, place: int, colour: str) -> float:
+    """The line and the dot below a row; returns the median."""
     low, median, high = np.quantile(values, (0.05, 0.5, 0.95), method="inverted_cdf")
     axes.plot([low, high], [place + 0.04] * 2, color=colour, linewidth=1.6)
     axes.plot(median, place + 0.04, "o", color=INK, markersize=3.2, clip_on=False)
+    return float(median)

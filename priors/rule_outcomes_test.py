@@ -59,6 +59,7 @@ def test_a_lookup_has_an_entry_for_every_cell_of_two_or_three_drivers() -> None:
     assert set(classes.tolist()) == {2, 3, 4, 5, 6}
     uses_third = told(apply, bins, driver=2)
     assert 0.3 < uses_third.float().mean() < 0.7 and not told(apply, bins, driver=3).any()
+    assert len(entries[uses_third].T.unique(dim=0)) == 64 and len(entries[~uses_third].T.unique(dim=0)) == 16
 
 
 def test_counts_rise_with_each_used_driver_alone_and_both_sides_have_rows() -> None:

@@ -18,7 +18,7 @@ from priors.properties import SetSummary, summarise, tabulate
 from priors.property_text import LEGEND, TextTable, realised_table, size_table
 from priors.shards import ShardSet
 from tools import config, files, paths, progress, stores
-from tools.failure import run_program
+from tools.failure import ExitCode, Failure, run_program
 
 _LOG_COLUMNS = 140
 
@@ -41,7 +41,10 @@ def main() -> None:
 def _main(argv: list[str]) -> None:
     flags = config.parse_flags(DescribeConfig, argv, program="//priors:describe")
     if flags.json:
-        paths.writable_folder(paths.user_path(flags.json).parent, flag="--json")
+        place = paths.user_path(flags.json)
+        if place.is_dir():
+            raise Failure(ExitCode.NOT_WRITABLE, f"--json {place} is a folder: give the name of a file in it")
+        paths.writable_folder(place.parent, flag="--json")
     shard_set = ShardSet.open(stores.user_location(flags.folder))
     found = summarise(tabulate(_groups(shard_set)), shard_set=shard_set)
     if flags.json:

@@ -20,6 +20,7 @@ _BAD = {
     "no argument": ((), ExitCode.BAD_FLAG, "Folder or URI"),
     "unknown flag": (("SET", "--jsn", "x"), ExitCode.BAD_FLAG, "--jsn"),
     "no place for JSON": (("SET", "--json", "FILE/x.json"), ExitCode.NOT_WRITABLE, "--json"),
+    "folder for JSON": (("SET", "--json", "EMPTY"), ExitCode.NOT_WRITABLE, "--json"),
     "damaged": (("DAMAGED",), ExitCode.SHARD_CORRUPT, "part-00000.arrow"),
 }
 

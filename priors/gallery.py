@@ -25,13 +25,13 @@ from priors.group import TaskGroup
 from priors.mixture import VERSION
 from priors.presets import PRESETS
 from priors.properties import FamilySummary, SetSummary, TaskTable, summarise, tabulate
-from priors.property_text import TextTable, parameter_table, realised_table, size_table
+from priors.property_text import WITHOUT_SIGNAL, TextTable, parameter_table, realised_table, size_table
 from priors.recipe import ShardConfig
 from priors.shards import ShardSet
-from priors.specimens import draw_planes, noted
+from priors.specimens import MOST_OF_A_CLASS, draw_planes, most_telling, noted
 from priors.task import ColumnKind, Task, TaskKind
 from reports.drawing import Picture
-from reports.gallery_figures import PropertyPanel, properties_picture, shares_picture
+from reports.gallery_figures import PropertyPanel, percent, properties_picture, shares_picture
 from reports.gallery_page import FamilySection, Gallery, Grid, gallery_text
 from reports.task_figures import Table, planes_picture, table_picture
 from tools import config, files, paths, progress, stores
@@ -41,7 +41,8 @@ from tools.tracking import Tracker, checked_uri
 _EXPERIMENT = "priors"
 _MAX_BYTES = 5_000_000
 _MAX_TABLES = 36  # of all families together: about 2 MB
-_NUM_PLANES = 4
+_NUM_PLANES = 4  # shown of each family
+_CHOICE = 16  # planes of which the overview shows one
 _GROUP_SIZE, _GROUPS_PER_PART = 16, 8  # of sets made for the page: many shapes in few tasks
 
 
@@ -80,7 +81,10 @@ def _main(argv: list[str]) -> None:
     _check(flags)
     paths.writable_folder(root, flag="--root")
     if flags.out:
-        paths.writable_folder(paths.user_path(flags.out).parent, flag="--out")
+        place = paths.user_path(flags.out)
+        if place.is_dir():
+            raise Failure(ExitCode.NOT_WRITABLE, f"--out {place} is a folder: give the name of a file in it")
+        paths.writable_folder(place.parent, flag="--out")
     shard_set = _shard_set(flags, root=root)
     specimens: dict[str, list[Task]] = collections.defaultdict(list)
     table = tabulate(noted(_groups(shard_set), specimens=specimens, per_family=flags.tasks_per_family))
@@ -210,24 +214,24 @@ def _planes(found: SetSummary) -> tuple[dict[str, list[Task]], list[str]]:
     with progress.meter("planes", total=len(names), unit="families") as report:
         out = {}
         for done, name in enumerate(names):
-            out[name] = draw_planes(prior, family=name, seed=found.seed, count=_NUM_PLANES)
+            out[name] = draw_planes(prior, family=name, seed=found.seed, count=_CHOICE)
             report(done + 1)
     return out, []
 
 
 def _overview(planes: Mapping[str, Sequence[Task]]) -> Picture:
-    """One plane of each family: the first whose target needs both features, if there is one."""
-    chosen = {}
-    for name, tasks in planes.items():
-        both = [task for task in tasks if task.parameters.get("relevant", 0) >= 2]
-        chosen[name] = (both or tasks)[0]
-    lead = "One task of two features of each family, made without blemishes or noise but the family's own."
+    """One plane of each family: the first whose target needs both features and whose classes can be seen, if any."""
+    chosen = {name: most_telling(tasks) for name, tasks in planes.items()}
+    lead = (
+        f"A task of two features of each family, of {_CHOICE} the first that needs both and has no class above "
+        f"{percent(MOST_OF_A_CLASS)}, made without blemishes or noise but the family's own."
+    )
     return planes_picture([_table(task, title=name) for name, task in chosen.items()], name="overview", lead=lead)
 
 
 def _section(part: FamilySummary, *, number: int, planes: Sequence[Task], tasks: Sequence[Task]) -> FamilySection:
     lead = f"{part.name}: tasks of two features, made without blemishes or noise but the family's own."
-    panels = [_table(task, title=_plane_title(task)) for task in planes]
+    panels = [_table(task, title=_plane_title(task)) for task in planes[:_NUM_PLANES]]
     pictures = [
         table_picture(_table(task, title=_title(task)), name=f"table-{number}-{index}", family=part.name)
         for index, task in enumerate(tasks)
@@ -235,7 +239,7 @@ def _section(part: FamilySummary, *, number: int, planes: Sequence[Task], tasks:
     return FamilySection(
         name=part.name,
         caption=_caption(part.name),
-        size=f"{part.tasks:,} tasks, {part.share:.1%} of the set.",
+        size=f"{part.tasks:,} tasks, {percent(part.share)} of the set.",
         planes=planes_picture(panels, name=f"planes-{number}", lead=lead) if panels else None,
         tables=pictures,
         parameters=_grid(parameter_table(part)),
@@ -268,7 +272,7 @@ def _title(task: Task) -> str:
     words += [f"{task.num_classes} classes"] if task.num_classes else []
     words += [f"{known['relevant']:.0f} relevant"] if "relevant" in known else []
     shares = {"noise_share": "noise", "largest_class": "in the largest class", "missing": "missing"}
-    words += [f"{100 * known[key]:.2g} % {label}" for key, label in shares.items() if known.get(key)]
+    words += [f"{percent(known[key])} {label}" for key, label in shares.items() if known.get(key)]
     return " · ".join([*words, f"seed {task.seed}, position {known.get('position', 0):.0f}"])
 
 
@@ -303,7 +307,8 @@ def _tiles(found: SetSummary) -> dict[str, str]:
         "bytes a task": f"{found.bytes_per_task:,.0f}",
         "MB in all": f"{found.bytes / 1e6:,.1f}",
     }
-    return tiles | ({} if share is None else {"rejected by the filter": f"{share:.1%}"})
+    tiles |= {} if share is None else {"rejected by the filter": percent(share)}
+    return tiles | ({WITHOUT_SIGNAL: f"{found.whole.without_signal:,}"} if found.whole.without_signal else {})
 
 
 def _grid(text: TextTable) -> Grid:

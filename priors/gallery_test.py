@@ -32,6 +32,7 @@ _BAD = {
     "family that the set lacks": (("./SET", "--only", "small_tree"), ExitCode.BAD_FLAG, "forest, rules"),
     "too many tables": (("./SET", "--tasks-per-family", "19"), ExitCode.OVER_LIMIT, "give 18"),
     "store of no kind": (("./SET", "--tracking-uri", "files"), ExitCode.BAD_FLAG, "'files'"),
+    "a folder as a page": (("tiny", "--out", "./EMPTY"), ExitCode.NOT_WRITABLE, "--out"),
     "no place": (("./SET", "--out", "FILE/page.html"), ExitCode.NOT_WRITABLE, "--out"),
 }
 

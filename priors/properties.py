@@ -22,6 +22,7 @@ REALISED = ("noise_share", "relevant", "largest_class", "missing", "signal")
 KINDS = {ColumnKind.NUMBER: "numbers", ColumnKind.ORDINAL: "ordinals", ColumnKind.CATEGORY: "categories"}
 _NO_PROPERTY = frozenset({"position"})
 _LOW, _HIGH = 0.05, 0.95
+_FACT_DIGITS = 4  # decimals of the numbers among a task's parameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,8 @@ class FamilySummary:
         share: of all tasks.
         drawn: how many were drawn to have them, None where the set does not say.
         rejected: how many of those the filter turned down, None where the set does not say.
+        without_signal: kept tasks whose signal is below the filter's threshold (a group is filled up with such when
+            the filter turns down too many), None where the set had no filter or does not say.
         columns: share of columns of each of `KINDS`.
         spreads: property → its distribution, those alone that a task has.
     """
@@ -79,6 +82,7 @@ class FamilySummary:
     share: float
     drawn: int | None
     rejected: int | None
+    without_signal: int | None
     columns: Mapping[str, float]
     spreads: Mapping[str, Spread]
 
@@ -164,10 +168,11 @@ def summarise(table: TaskTable, *, shard_set: ShardSet) -> SetSummary:
     drawn = manifest.get("drawn") or None
     known = {"drawn": drawn, "rejected": None if drawn is None else manifest.get("rejected", {})}
     sums = {name: None if by is None else sum(by.values()) for name, by in known.items()}
+    threshold = _threshold(manifest["config"])
     families = []
     for name in {*table.families, *(drawn or {})}:
         own = {key: None if by is None else by.get(name, 0) for key, by in known.items()}
-        families.append(_summary(table.of(name), name=name, total=len(table.families), **own))
+        families.append(_summary(table.of(name), name=name, total=len(table.families), threshold=threshold, **own))
     families.sort(key=lambda part: (-part.tasks, part.name))
     return SetSummary(
         place=str(as_store(shard_set.folder)),
@@ -177,14 +182,24 @@ def summarise(table: TaskTable, *, shard_set: ShardSet) -> SetSummary:
         seed=manifest["seed"],
         kind=shard_set.kind.value,
         bytes=shard_set.num_bytes,
-        whole=_summary(table, name=ALL, total=len(table.families), **sums),
+        whole=_summary(table, name=ALL, total=len(table.families), threshold=threshold, **sums),
         families=tuple(families),
     )
 
 
-def _summary(table: TaskTable, *, name: str, total: int, drawn: int | None, rejected: int | None) -> FamilySummary:
+def _threshold(config: Mapping[str, Any]) -> float | None:
+    """Least signal that the set's filter asked for, to as many digits as tasks hold; None without a filter."""
+    prior = config.get("prior")
+    own = prior.get("filter") if isinstance(prior, Mapping) else None
+    threshold = own.get("threshold") if isinstance(own, Mapping) and own.get("enabled") else None
+    return round(threshold, _FACT_DIGITS) if isinstance(threshold, (int, float)) else None
+
+
+def _summary(
+    table: TaskTable, *, name: str, total: int, threshold: float | None, drawn: int | None, rejected: int | None
+) -> FamilySummary:
     columns = {kind: float(table.values[kind].sum()) for kind in KINDS.values() if kind in table.values}
-    number = sum(columns.values())
+    number, none = sum(columns.values()), np.zeros(0)
     spreads = {key: spread(values) for key, values in table.values.items() if key not in columns}
     return FamilySummary(
         name=name,
@@ -192,6 +207,7 @@ def _summary(table: TaskTable, *, name: str, total: int, drawn: int | None, reje
         share=len(table.families) / total if total else math.nan,
         drawn=drawn,
         rejected=rejected,
+        without_signal=None if threshold is None else int((table.values.get("signal", none) < threshold).sum()),
         columns={kind: count / number for kind, count in columns.items()} if number else {},
         spreads={key: found for key, found in spreads.items() if found},
     )

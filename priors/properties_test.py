@@ -1,5 +1,6 @@
 """What a shard set holds, counted and summed up by family."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -7,9 +8,14 @@ import numpy as np
 import pytest
 
 from priors import shards
+from priors.families import Family
+from priors.generation import ensure_shards
 from priors.group import TaskGroup
+from priors.mixture import PriorConfig
 from priors.properties import ALL, spread, summarise, tabulate
+from priors.recipe import ShardConfig
 from priors.shards import ShardSet, ShardSource
+from priors.signal_filter import SignalFilterConfig
 from priors.task import ColumnKind, TaskKind
 
 
@@ -31,8 +37,10 @@ def _group(families: tuple[str, ...], parameters: list[dict[str, object]], *, fe
     )
 
 
-def _set(folder: pathlib.Path, groups: list[TaskGroup], **counts: dict[str, int]) -> ShardSet:
-    source = ShardSource(config={"group_size": 2}, seed=5, kind=TaskKind.REGRESSION)
+def _set(
+    folder: pathlib.Path, groups: list[TaskGroup], *, config: dict[str, object] | None = None, **counts: dict[str, int]
+) -> ShardSet:
+    source = ShardSource(config=config or {"group_size": 2}, seed=5, kind=TaskKind.REGRESSION)
     entry = shards.write_part(folder, groups, source=source, index=0, **counts)
     shards.write_set(folder, [entry], source=source)
     return ShardSet.open(folder)
@@ -77,6 +85,39 @@ def test_rejections_that_a_set_does_not_record_are_unknown_and_not_none(
     found = summarise(tabulate(groups), shard_set=_set(tmp_path, groups))
     for part in (*found.families, found.whole):
         assert part.drawn is part.rejected is part.rejected_share is None
+
+
+@pytest.mark.parametrize(
+    ("own", "counts"),
+    [
+        ({"enabled": True, "threshold": 1.60004}, {"rules": 1, "forest": 0, "all": 1}),
+        ({"enabled": True, "threshold": 9}, {"rules": 2, "forest": 1, "all": 3}),
+        ({"enabled": False, "threshold": 1.6}, dict.fromkeys(("rules", "forest", "all"))),
+        (None, dict.fromkeys(("rules", "forest", "all"))),
+    ],
+)
+def test_kept_tasks_below_the_threshold_of_the_sets_filter_are_counted(
+    tmp_path: pathlib.Path, own: object, counts: dict[str, int | None]
+) -> None:
+    """A task of the exact families has no signal; one at the threshold, as far as it is written down, has."""
+    signals = [{"signal": 1.5}, {"signal": 1.6}, {}, {"signal": 8.0}]
+    groups = [_group(("rules", "rules", "rules", "forest"), signals)]
+    shard_set = _set(tmp_path, groups, config={} if own is None else {"prior": {"filter": own}})
+    found = summarise(tabulate(groups), shard_set=shard_set)
+    assert {part.name: part.without_signal for part in (*found.families, found.whole)} == counts
+
+
+def test_a_filter_that_nothing_can_pass_is_seen_in_the_count(tmp_path: pathlib.Path) -> None:
+    """The prior fills a group up with what it has; nothing else says so."""
+    strict = dataclasses.replace(SignalFilterConfig(), threshold=1e6)
+    config = ShardConfig(
+        prior=PriorConfig(filter=strict, only=(Family.RULES,), max_rows=64, max_features=3),
+        group_size=8,
+        groups_per_part=1,
+    )
+    shard_set = ensure_shards(config, out=tmp_path / "set", num_tasks=8, seed=0)
+    found = summarise(tabulate([shard_set.group(0)]), shard_set=shard_set)
+    assert found.whole.without_signal == 8 and found.whole.rejected == found.whole.drawn
 
 
 def test_quantiles_are_values_that_occur() -> None:

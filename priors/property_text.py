@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from priors.properties import KINDS, REALISED, SIZES, FamilySummary, SetSummary, Spread
 
 UNKNOWN = "–"
+WITHOUT_SIGNAL = "kept without signal"
 LEGEND = f"Median (5 % – 95 % of tasks). {UNKNOWN} is unknown, or means nothing for these tasks."
 TITLES = {
     "noise_share": "noise share",
@@ -24,16 +25,19 @@ class TextTable:
 
 
 def size_table(found: SetSummary) -> TextTable:
-    """Families, how many of each, their sizes and kinds of columns."""
-    columns = ("family", "tasks", "share", "rejected", *SIZES, *KINDS.values())
-    return TextTable(columns=columns, rows=tuple(_size_row(part) for part in (*found.families, found.whole)))
+    """Families, how many of each, their sizes and kinds of columns; a column for tasks without signal if any are."""
+    extra = (WITHOUT_SIGNAL,) if found.whole.without_signal else ()
+    columns = ("family", "tasks", "share", "rejected", *extra, *SIZES, *KINDS.values())
+    parts = (*found.families, found.whole)
+    return TextTable(columns=columns, rows=tuple(_size_row(part, says_signal=bool(extra)) for part in parts))
 
 
-def _size_row(part: FamilySummary) -> tuple[str, ...]:
+def _size_row(part: FamilySummary, *, says_signal: bool) -> tuple[str, ...]:
     rejected = UNKNOWN if part.rejected_share is None else f"{part.rejected_share:.1%}"
     sizes = (spread_text(part.spreads.get(name)) for name in SIZES)
     kinds = (f"{part.columns[name]:.0%}" if name in part.columns else UNKNOWN for name in KINDS.values())
-    return (part.name, f"{part.tasks:,}", f"{part.share:.1%}", rejected, *sizes, *kinds)
+    without = (f"{part.without_signal:,}",) if says_signal else ()
+    return (part.name, f"{part.tasks:,}", f"{part.share:.1%}", rejected, *without, *sizes, *kinds)
 
 
 def realised_table(found: SetSummary) -> TextTable:

@@ -1,7 +1,7 @@
 """Specimens: the few tasks of each family that somebody looks at."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from priors.mixture import PriorConfig, sample_group
 from priors.task import Task
 from tools.failure import BadInput, ExitCode
 
+MOST_OF_A_CLASS = 0.8  # above this share of one class, a plane has hardly another colour
 _PLANE_ROWS = 1536
 _PLAIN_COLUMNS = {"numbers_share": 1.0, "plain_share": 1.0} | dict.fromkeys(
     ("discrete_share", "rounded_share", "copied_share", "constant_share", "outlier_share", "missing_share"), 0.0
@@ -61,3 +62,15 @@ def draw_planes(config: PriorConfig, *, family: str, seed: int, count: int) -> l
     )
     own = int(np.random.SeedSequence([seed, *family.encode()]).generate_state(1, np.uint64)[0] >> 1)
     return sample_group(quiet, seed=own, rows=_PLANE_ROWS, features=2, count=count).tasks()
+
+
+def most_telling(tasks: Sequence[Task]) -> Task:
+    """The first of tasks of two features whose target needs both and whose classes can all be seen, as far as any does.
+
+    One that needs both features is preferred to one without a class above `MOST_OF_A_CLASS`.
+    """
+    return max(tasks, key=_told)
+
+
+def _told(task: Task) -> tuple[bool, bool]:
+    return task.parameters.get("relevant", 0) >= 2, task.parameters.get("largest_class", 0.0) < MOST_OF_A_CLASS

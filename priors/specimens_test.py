@@ -7,7 +7,7 @@ import pytest
 
 from priors.families import Family
 from priors.mixture import PriorConfig, sample_group
-from priors.specimens import draw_planes, noted
+from priors.specimens import draw_planes, most_telling, noted
 from priors.task import ColumnKind, Task, TaskKind
 from tools.failure import BadInput, ExitCode
 
@@ -44,6 +44,24 @@ def test_the_same_seed_draws_the_same_planes_and_families_have_streams_of_their_
     first, again, other = (draw_planes(_CONFIG, family="forest", seed=seed, count=2) for seed in (1, 1, 2))
     assert np.array_equal(first[0].x, again[0].x) and not np.array_equal(first[0].x, other[0].x)
     assert draw_planes(_CONFIG, family="rules", seed=1, count=1)[0].seed != first[0].seed
+
+
+def test_the_most_telling_plane_needs_both_features_and_then_has_no_class_of_nearly_all_rows() -> None:
+    first = draw_planes(_CONFIG, family="forest", seed=1, count=1)[0]
+
+    def task(**facts: float) -> Task:
+        return dataclasses.replace(first, parameters=facts)
+
+    one, lopsided, good = (
+        task(relevant=1, largest_class=0.5),
+        task(relevant=2, largest_class=0.95),
+        task(relevant=2, largest_class=0.6),
+    )
+    assert most_telling([one, lopsided, good, task(relevant=2, largest_class=0.4)]) is good
+    assert most_telling([one, lopsided]) is lopsided
+    assert most_telling([task(relevant=1, largest_class=0.9), one]) is one
+    regression = task(relevant=2)
+    assert most_telling([task(relevant=1), regression]) is regression and most_telling([task()]).parameters == {}
 
 
 def test_an_unknown_family_is_named_with_those_there_are() -> None:

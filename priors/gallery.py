@@ -222,9 +222,11 @@ def _planes(found: SetSummary) -> tuple[dict[str, list[Task]], list[str]]:
 def _overview(planes: Mapping[str, Sequence[Task]]) -> Picture:
     """One plane of each family: the first whose target needs both features and whose classes can be seen, if any."""
     chosen = {name: most_telling(tasks) for name, tasks in planes.items()}
+    has_classes = any(task.num_classes for task in chosen.values())
+    wish = "needs both" + (f" and has no class above {percent(MOST_OF_A_CLASS)}" if has_classes else "")
     lead = (
-        f"A task of two features of each family, of {_CHOICE} the first that needs both and has no class above "
-        f"{percent(MOST_OF_A_CLASS)}, made without blemishes or noise but the family's own."
+        f"A task of two features of each family, of {_CHOICE} the first that {wish} if one does, made without "
+        "blemishes or noise but the family's own."
     )
     return planes_picture([_table(task, title=name) for name, task in chosen.items()], name="overview", lead=lead)
 

@@ -28,6 +28,7 @@ _FEW_VALUES = 24
 _REACH = 0.035  # of the plane's width: a spot further from every row is empty
 _BINS = 14
 _MAX_LEVELS = 12
+_REST = "…"  # names the bar of all rarer levels
 _MAX_LABELS = 6
 _LETTER = 0.047  # width of a letter below a column, as a share of the column's
 _SHOWN_COLUMNS = 4
@@ -80,7 +81,7 @@ def planes_picture(planes: Sequence[Table], *, name: str, lead: str) -> Picture:
         axes.set_title(plane.title)
     for axes in panels[:, 0]:
         axes.set_ylabel("second feature")
-    for axes in panels[-1]:
+    for axes in panels.flat[max(0, len(planes) - across) : len(planes)]:
         axes.set_xlabel("first feature")
     caption = f"{lead} {_CLASS_KEY if planes[0].is_class else _TARGET_KEY} Spots without a row nearby are left empty."
     alt = f"{lead} {len(planes)} planes: {'; '.join(plane.title for plane in planes)}."
@@ -104,11 +105,21 @@ def plane_image(plane: Table) -> tuple[np.ndarray, tuple[float, float, float, fl
     distance, nearest = tree.query(pixels / reach, k=[*range(1, count + 1)], p=np.inf if max(reach) > _REACH else 2)
     if is_lattice:
         image = _cells(plane, scaled=scaled, nearest=nearest[:, 0], across=pixels[:, 0])
+        image[_seams(scaled[nearest[:, 0]]), 3] = 0
     else:
         image = _class_spots(plane, nearest) if plane.is_class else _shaded(row_colours(plane)[nearest].mean(axis=1))
     image[distance[:, 0] >= 1, 3] = 0
     borders = tuple(border for side in sides for border in side)
     return image.reshape(_PIXELS, _PIXELS, 4), borders
+
+
+def _seams(places: np.ndarray) -> np.ndarray:
+    """[spots] where the spot right or above belongs to another cell, by the places [spots, 2] of their rows."""
+    cells = places.reshape(_PIXELS, _PIXELS, 2)
+    out = np.zeros((_PIXELS, _PIXELS), bool)
+    out[:, :-1] |= (cells[:, 1:] != cells[:, :-1]).any(axis=-1)
+    out[:-1] |= (cells[1:] != cells[:-1]).any(axis=-1)
+    return out.reshape(-1)
 
 
 def _shaded(colours: np.ndarray) -> np.ndarray:
@@ -252,7 +263,7 @@ def _bins(table: Table, column: int) -> tuple[np.ndarray, np.ndarray, list[str] 
         place[known] = [code[value] for value in values[known]]
         names = [f"{level:.0f}" for level in kept[:_MAX_LEVELS]]
         if len(kept) > _MAX_LEVELS:
-            names[-1] = "…"
+            names[-1] = _REST
         return place, np.arange(len(names), dtype=float), names
     low, high = np.quantile(values[known], (0.01, 0.99))
     edges = np.linspace(low, high if high > low else low + 1.0, _BINS + 1)
@@ -278,7 +289,7 @@ def _draw_column(top: Axes, bottom: Axes, table: Table, *, column: int) -> None:
     """Above: how the column's values are distributed. Below: how the target depends on them."""
     place, middles, names = _bins(table, column)
     width = 0.9 * (middles[1] - middles[0] if len(middles) > 1 else 1.0)
-    gone = middles[-1] + max(2.2, 0.3 * len(middles)) * (width / 0.9)
+    gone = middles[-1] + max(2.2, 0.35 * len(middles)) * (width / 0.9)
     places, keys = np.append(middles, gone), [*range(len(middles)), -1]
     has_gone = bool((place == -1).any())
     classes = [table.y == label for label in np.unique(table.y)] if table.is_class else [np.ones(len(place), bool)]
@@ -307,7 +318,9 @@ def _ticks(middles: np.ndarray, names: list[str] | None, *, gone: float | None) 
     ticks = list(middles) if names else list(ticker.MaxNLocator(3).tick_values(middles[0], middles[-1]))
     words = names or [f"{tick:.6g}" for tick in ticks]
     known = [(tick, word) for tick, word in zip(ticks, words, strict=True) if middles[0] <= tick <= middles[-1]]
-    last = [] if gone is None else [(gone, "missing")]
+    has_others = names is not None and names[-1] == _REST
+    last = [known.pop()] if has_others else []
+    last += [] if gone is None else [(gone, "missing")]
     margin = 1.44 * (middles[1] - middles[0] if len(middles) > 1 else 1.0)
     span = (middles[-1] if gone is None else gone) - middles[0] + margin
     choices = [known[::step] + last for step in range(max(1, -(-len(known) // _MAX_LABELS)), len(known) + 1)]

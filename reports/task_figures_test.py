@@ -49,9 +49,11 @@ def test_a_cell_of_a_lattice_is_split_by_the_shares_of_its_rows_and_holds_no_oth
     image, _ = plane_image(Table(x=x, y=y, kinds=["category"] * 2, is_class=True, title=""))
     first, second = (colors.to_rgba(colour) for colour in TEN_COLOURS[:2])
     half = len(image) // 2
-    corner = np.isclose(image[half:, half:], second).all(axis=-1)
+    split, pure = image[half + 1 :, half + 1 :], image[: half - 1, : half - 1]
+    corner = np.isclose(split, second).all(axis=-1)
     assert abs(corner.mean() - 0.75) < 0.03 and np.array_equal(corner, corner[:1].repeat(len(corner), axis=0))
-    assert np.isclose(image[half:, half:][~corner], first).all() and np.isclose(image[:half], first).all()
+    assert np.isclose(split[~corner], first).all() and np.isclose(pure, first).all()
+    assert 0 < (image[..., 3] == 0).sum() < 4 * len(image)  # a seam between the cells
 
 
 def test_a_cell_of_a_lattice_of_targets_has_the_mean_of_its_rows() -> None:
@@ -128,6 +130,7 @@ def test_words_below_a_column_never_meet(kind: str, *, has_gaps: bool) -> None:
         found = re.findall(r'font-size: 8px;[^>]*text-anchor: middle[^>]* x="([\d.]+)"[^>]*>([^<]+)</text>', svg)
         words = sorted((float(place), word) for place, word in found if float(place) > 220)
         assert 4 <= len(words) <= 28 and [word for _, word in words].count("missing") == 4 * has_gaps
+        assert [word for _, word in words].count("…") == (4 if kind == "category" and levels > 12 else 0)
         for (left, one), (right, other) in zip(words, words[1:], strict=False):
             assert right - left > 0.6 * 8 * (len(one) + len(other)) / 2 * 0.95, f"{levels} levels: {one} meets {other}"
 

@@ -2,12 +2,15 @@
 
     bazel run //priors:realism -- DIR --tables DIR [--peer FILE.npz ...] [--json FILE] [--out DIR] [--workers W]
 
+It writes one page below `--root` and logs it, with the distances of all families as metrics, to MLflow.
+
 DIR is a shard set, `--tables` a folder of tables (its format: `eval.tables`), and each FILE the tasks of another
 package's prior, as `//eval:sample_peer_prior --out` writes them.
 """
 
 import collections
 import dataclasses
+import json
 import math
 import os
 import pathlib
@@ -28,10 +31,13 @@ from priors.realism_measures import measure
 from priors.realism_study import Sample, Study, TableHalf, floor, measured, plane, rows_of, weighing
 from priors.shards import ShardSet
 from priors.task import ColumnKind, Task, TaskKind
+from reports.drawing import Picture
 from reports.realism_figures import distance_picture, plane_picture, separation_picture
+from reports.realism_page import realism_text
 from tools import files, paths, progress, stores
-from tools.config import parse_flags
+from tools.config import digest, parse_flags
 from tools.failure import BadInput, ExitCode, run_program
+from tools.tracking import Tracker, checked_uri
 
 _PROGRAM = "bazel run //priors:realism --"
 _FEWEST_TABLES = 5
@@ -39,6 +45,7 @@ _FEWEST_TASKS = 10
 _POOL = 25  # tasks read for each one that is used, so that sizes can be matched
 _MAX_SEED = 2**32 - 1  # of a forest
 _REAL = "real"
+_EXPERIMENT, _PAGE, _RECORD = "priors", "realism.html", "realism.json"
 _LOG_COLUMNS = 140
 _MOST_ROWS = 2000  # of a real table, before parts are taken
 
@@ -73,6 +80,10 @@ class RealismFlags:
     """Write everything measured here."""
     out: pathlib.Path | None = None
     """Folder for the pictures (SVG)."""
+    root: pathlib.Path | None = None
+    """The folder of run folders, where the page and mlflow.db lie (default: runs/ in the workspace)."""
+    tracking_uri: str | None = None
+    """An MLflow server or database (default: mlflow.db under --root)."""
 
 
 def main() -> None:
@@ -82,6 +93,8 @@ def main() -> None:
 
 def _main(argv: list[str]) -> None:
     flags = _checked(parse_flags(RealismFlags, argv, program=_PROGRAM))
+    root = paths.user_path(flags.root) if flags.root else paths.default_root()
+    paths.writable_folder(root, flag="--root")
     shard_set = ShardSet.open(stores.user_location(flags.folder))
     pool = _pool(shard_set, flags)
     study = _study(flags, pool=pool, tasks_of=_real_tables(flags, kind=shard_set.kind))
@@ -101,8 +114,20 @@ def _main(argv: list[str]) -> None:
     _show(record)
     if flags.json is not None:
         files.write_json(paths.user_path(flags.json), record)
-    for path in _draw(flags, record):
-        print(path)
+    distances, separations = _pictures(record)
+    if flags.out is not None:
+        for picture in (*distances, *separations):
+            path = paths.user_path(flags.out) / f"{picture.name}.svg"
+            files.write_bytes(path, picture.standalone().encode())
+            print(path)
+    run = root / f"realism-{digest(record)[:16]}"
+    text = realism_text(record, distances=distances, separations=separations)
+    files.write_bytes(run / _PAGE, text.encode())
+    files.write_json(run / _RECORD, record)
+    _log(record, run=run, place=str(shard_set.folder), uri=flags.tracking_uri)
+    print(f"page: {run / _PAGE}")
+    way = "bazel run //reports:ui" + (f" -- --root {root}" if flags.root else "")
+    print(f"MLflow: {way if flags.tracking_uri is None else 'your store'}, experiment {_EXPERIMENT}, run {run.name}")
 
 
 def _checked(flags: RealismFlags) -> RealismFlags:
@@ -124,6 +149,8 @@ def _checked(flags: RealismFlags) -> RealismFlags:
         paths.writable_folder(paths.user_path(flags.json).parent, flag="--json")
     if flags.out is not None:
         paths.writable_folder(paths.user_path(flags.out), flag="--out")
+    if flags.tracking_uri is not None:
+        checked_uri(flags.tracking_uri)
     return flags
 
 
@@ -272,19 +299,42 @@ def _show_weights(console: rich.console.Console, found: dict[str, Any]) -> None:
     console.print(table)
 
 
-def _draw(flags: RealismFlags, record: dict[str, Any]) -> Iterator[pathlib.Path]:
-    if flags.out is None:
-        return
+def _pictures(record: dict[str, Any]) -> tuple[list[Picture], list[Picture]]:
+    """Where the priors lie, and what tells them from real tables."""
     kind = record["kind"]
-    pictures = [
-        plane_picture(record["plane"], name=f"{kind}-plane"),
+    distances = [
         distance_picture(record["rows"], name=f"{kind}-distance", floor=record["floor"]),
+        plane_picture(record["plane"], name=f"{kind}-plane"),
     ]
+    separations = []
     for row in record["rows"]:
         if "separations" in row:
             name = f"{kind}-{row['name'].replace(' ', '-')}-separations"
-            pictures.append(separation_picture(row["separations"], name=name, prior=row["name"]))
-    for picture in pictures:
-        path = paths.user_path(flags.out) / f"{picture.name}.svg"
-        files.write_bytes(path, picture.standalone().encode())
-        yield path
+            separations.append(separation_picture(row["separations"], name=name, prior=row["name"]))
+    return distances, separations
+
+
+def _log(record: dict[str, Any], *, run: pathlib.Path, place: str, uri: str | None) -> None:
+    """Puts page, record and figures into the tracking store."""
+    point = {"step": 0, **_metrics(record)}
+    files.write_bytes(run / "metrics.jsonl", (json.dumps(point) + "\n").encode())
+    tracker = Tracker.open(uri=uri, root=run.parent, experiment=_EXPERIMENT, run_name=run.name)
+    tracker.log_params({key: record[key] for key in ("kind", "half", "tables", "parts", "compared", "seed")})
+    tracker.set_tag("shards.digest", record["shards"])
+    tracker.log_dataset(name=f"prior-{record['kind']}", digest=record["shards"], source=place, context="realism")
+    tracker.replay(run / "metrics.jsonl")
+    tracker.log_file(run / _PAGE)
+    tracker.log_file(run / _RECORD)
+    tracker.close()
+
+
+def _metrics(record: dict[str, Any]) -> dict[str, float]:
+    """Distance and coverage by prior, as a tracking store holds them."""
+    out = {"real against real/distance": record["floor"]["value"]}
+    for row in record["rows"]:
+        for key in ("distance", "coverage"):
+            estimate = row[key]
+            out |= {f"{row['name']}/{key}": estimate["value"]}
+            out |= {f"{row['name']}/{key} {end}": estimate[end] for end in ("low", "high")}
+        out |= {f"{row['name']}/distance/{name}": found["value"] for name, found in row.get("groups", {}).items()}
+    return out

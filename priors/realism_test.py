@@ -14,6 +14,7 @@ from priors.mixture import PriorConfig
 from priors.recipe import ShardConfig
 from priors.task import TaskKind
 from tools.failure import ExitCode
+from tools.tracking import load_mlflow
 
 _FEW = ("--num-tasks", "30", "--parts", "2")
 _BAD = {
@@ -40,6 +41,7 @@ _BAD = {
         ExitCode.BAD_FLAG,
         "give 2^32−1 or less",
     ),
+    "store of no kind": (("SET", "--tables", "TABLES", "--tracking-uri", "files"), ExitCode.BAD_FLAG, "'files'"),
     "no place": (("SET", "--tables", "TABLES", "--out", "FILE/x"), ExitCode.NOT_WRITABLE, "--out"),
     "no argument": ((), ExitCode.BAD_FLAG, "--tables"),
 }
@@ -86,6 +88,8 @@ def _results(root: pathlib.Path) -> dict[str, Result]:
     commands["good"] = [_place(root, word) for word in good] + ["--json", f"{root}/good.json", "--out", f"{root}/out"]
     numbers = [_place(root, word) for word in ("NUMBERS", "--tables", "TABLES", *_FEW)]
     commands["numbers"] = [*numbers, "--json", f"{root}/numbers.json", "--workers", "2"]
+    commands["numbers"] += ["--tracking-uri", "http://127.0.0.1:9"]
+    commands = {name: [*words, "--root", f"{root}/runs"] if words else [] for name, words in commands.items()}
     return run_commands("priors.realism", commands)
 
 
@@ -121,6 +125,32 @@ def test_pictures_are_written_and_named(root: pathlib.Path, results: dict[str, R
         "classification-peer-peer-separations.svg",
     }
     assert all(name in results["good"].out for name in written)
+
+
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader")  # sqlalchemy's word to mlflow
+def test_the_page_and_the_store_hold_the_distance_of_every_family(
+    root: pathlib.Path, results: dict[str, Result]
+) -> None:
+    """2.1: the distance is shown per prior family in a report."""
+    record = json.loads((root / "good.json").read_text())
+    client = load_mlflow().MlflowClient(f"sqlite:///{root}/runs/mlflow.db")
+    (run,) = client.search_runs([client.get_experiment_by_name("priors").experiment_id])
+    assert run.info.status == "FINISHED" and run.data.tags["shards.digest"] == record["shards"]
+    folder = root / "runs" / run.info.run_name
+    page = (folder / "realism.html").read_text()
+    assert f"page: {folder / 'realism.html'}\n" in results["good"].out and page.count("<figure") == 4
+    for row in record["rows"]:
+        assert run.data.metrics[f"{row['name']}/distance"] == row["distance"]["value"]
+        assert f'<th scope="row">{row["name"]}</th>' in page and f"<td>{row['distance']['value']:.2f}</td>" in page
+    assert run.data.metrics["real against real/distance"] == record["floor"]["value"]
+    stored = {path.name for path in (root / "runs" / "artifacts").rglob("*") if path.is_file()}
+    assert stored == {"realism.html", "realism.json"}
+
+
+def test_an_outage_of_the_store_stops_nothing(root: pathlib.Path, results: dict[str, Result]) -> None:
+    """K1: it is said in a line, and the work is done."""
+    assert results["numbers"].status == 0 and "does not answer" in results["numbers"].err
+    assert "page: " in results["numbers"].out and len(list((root / "runs").glob("realism-*/realism.html"))) == 2
 
 
 def test_the_kind_of_the_set_chooses_the_tables(root: pathlib.Path, results: dict[str, Result]) -> None:

@@ -198,7 +198,8 @@ def _study(flags: RealismFlags, *, pool: list[Task], tasks_of: list[Task]) -> St
     for name in [name for name, tasks in sets.items() if len(tasks) < _FEWEST_TASKS]:
         progress.say(f"{name} has {len(sets.pop(name))} usable tasks and is left out: a larger DIR has more")
     if len(sets) < 2:
-        what = f"shard set {stores.without_secrets(flags.folder)} has fewer than {_FEWEST_TASKS} usable tasks of every family"
+        place = stores.without_secrets(flags.folder)
+        what = f"shard set {place} has fewer than {_FEWEST_TASKS} usable tasks of every family"
         raise BadInput(ExitCode.SHARD_MISSING, f"{what}: generate a larger set")
     every = [task for tasks in sets.values() for task in tasks]
     with progress.meter("measure", total=len(every), unit="tables") as report:

@@ -51,6 +51,11 @@ def test_domains_that_differ_have_a_distance_of_almost_two() -> None:
     assert 0.6 < domain_distance(real_parts(), tasks(shift=2.0), size=80, seed=0).value < found.value
 
 
+def test_the_largest_seed_of_a_forest_is_a_seed_of_a_distance() -> None:
+    found = domain_distance(real_parts(), tasks(shift=8.0), size=30, seed=2**32 - 1, repeats=2)
+    assert found.value > 1.9
+
+
 def test_real_tables_are_at_no_distance_from_real_tables() -> None:
     """2.1: the floor."""
     found = floor_distance(real_parts(), seed=0, repeats=4)

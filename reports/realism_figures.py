@@ -97,7 +97,7 @@ def distance_picture(rows: Sequence[Mapping[str, Any]], *, name: str, floor: Map
     left.axvspan(floor["low"], floor["high"], color=OTHERS, alpha=0.2, linewidth=0, label=between)
     right.axvline(0.5, color=INK, linewidth=0.8, linestyle="--")
     left.set_xlim(right=2.05)
-    right.set_xlim(0, 1)
+    right.set_xlim(-0.03, 1.03)
     left.set_yticks(places, [row["name"] for row in shown])
     figure.legend(loc="outside lower center", ncols=2)
     drawing.label(left, title="Proxy A-distance to real tables", x="0: not told apart, 2: always", y="")

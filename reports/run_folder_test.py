@@ -28,9 +28,7 @@ def test_a_finished_run_is_read_without_a_note(folder: pathlib.Path) -> None:
     "name", ["audit.json", "views.json", "results.arrow", "metrics.jsonl"], ids=lambda name: name.split(".")[0]
 )
 @pytest.mark.parametrize("damage", ["missing", "garbage", "empty"])
-def test_a_missing_or_damaged_file_is_noted_and_the_rest_is_read(
-    folder: pathlib.Path, name: str, damage: str
-) -> None:
+def test_a_missing_or_damaged_file_is_noted_and_the_rest_is_read(folder: pathlib.Path, name: str, damage: str) -> None:
     path = folder / "classification" / name
     path.unlink()
     if damage != "missing":

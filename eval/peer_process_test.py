@@ -73,13 +73,3 @@ def test_what_cannot_be_started_is_refused_in_one_line(tmp_path: pathlib.Path, m
         with pytest.raises(BadInput, match=complaint) as caught:
             peer_command(python)
         assert caught.value.code is ExitCode.NOT_FOUND
-
-
-def test_the_interpreter_without_the_package_says_so() -> None:
-    command = peer_command(pathlib.Path(sys.executable))
-    program = f"import sys; sys.modules['tabicl'] = sys.modules['xgboost'] = None; {command[2]}"
-    with (
-        PeerProcess([command[0], "-c", program, *command[3:]]) as peer,
-        pytest.raises(Failure, match="refused: tabicl's prior needs xgboost, which is absent"),
-    ):
-        peer.seconds_per_task({"prior": "mlp_scm"}, seed=0, count=1)

@@ -6,6 +6,10 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
+
+from eval.peer_process import PeerProcess, peer_command
+from tools.failure import Failure
 
 _PROGRAM = "eval.sample_peer_prior"
 
@@ -48,3 +52,13 @@ def test_bad_flags_are_one_line_with_an_exit_code(tmp_path: pathlib.Path) -> Non
     result = _run("tabicl", "--out", str(tmp_path / "file" / "x.npz"))
     assert result.returncode == 4
     assert "--out" in result.stderr
+
+
+def test_the_interpreter_without_the_package_says_so() -> None:
+    command = peer_command(pathlib.Path(sys.executable))
+    program = f"import sys; sys.modules['tabicl'] = sys.modules['xgboost'] = None; {command[2]}"
+    with (
+        PeerProcess([command[0], "-c", program, *command[3:]]) as peer,
+        pytest.raises(Failure, match="refused: tabicl's prior needs xgboost, which is absent"),
+    ):
+        peer.seconds_per_task({"prior": "mlp_scm"}, seed=0, count=1)

@@ -112,6 +112,8 @@ def python_share(case: SpeedCase, *, seed: int, groups: int = 1) -> float:
 
 def verified_gigabytes_per_second(folder: pathlib.Path) -> float:
     """The rate at which a finished shard set is checked, file by file, and opened; 10⁹ bytes a second."""
+    for path in folder.glob("part-*.arrow"):
+        path.touch()  # a file that looks as it did when this process hashed it would not be hashed again
     start = time.perf_counter()
     found = ShardSet.open(folder)
     return found.num_bytes / 1e9 / (time.perf_counter() - start)

@@ -20,6 +20,7 @@ from priors.speed import (
     tasks_per_second,
     verified_gigabytes_per_second,
 )
+from tools import stores
 from tools.failure import BadInput, ExitCode
 
 
@@ -68,10 +69,19 @@ def test_processes_draw_side_by_side() -> None:
     assert both.per_second > 0
 
 
-def test_verification_is_timed_over_all_bytes(tmp_path: pathlib.Path) -> None:
+def test_verification_is_timed_over_all_bytes_each_time(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = ShardConfig(prior=dataclasses.replace(PriorConfig(), max_rows=64), group_size=8, groups_per_part=1)
     ensure_shards(config, out=tmp_path, num_tasks=16, seed=0)
-    assert 0 < verified_gigabytes_per_second(tmp_path) < 50
+    hashed: list[str] = []
+    real = stores.sha256
+    monkeypatch.setattr(
+        stores, "sha256", lambda store, name, **options: (hashed.append(name), real(store, name, **options))[1]
+    )
+    for _ in range(2):
+        assert 0 < verified_gigabytes_per_second(tmp_path) < 50
+    assert sorted(hashed) == ["part-00000.arrow"] * 2 + ["part-00001.arrow"] * 2
     (tmp_path / "part-00001.arrow").write_bytes(b"")
     with pytest.raises(Exception, match="damaged"):
         verified_gigabytes_per_second(tmp_path)

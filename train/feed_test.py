@@ -17,8 +17,9 @@ from priors.splits import SplitConfig
 from tools.failure import ExitCode, Failure
 from tools.files import read_json_lines
 from train.feed import Feed, FeedPlan, open_feed
-from train.job import Place, TrainingJob, run_job
+from train.job import Place, TrainingJob
 from train.loop import LoopConfig
+from train.sitting import run_job
 from train.toy import small_network
 
 _CONFIG = ShardConfig(prior=PriorConfig(min_rows=64, max_rows=64, max_features=4), group_size=8, groups_per_part=2)

@@ -1,31 +1,22 @@
-"""One model's training on one worker: data, network, loop and files. It does not know who started the workers."""
+"""What a training job is: one model, its tasks, its loop, and where its files lie."""
 
 import dataclasses
-import json
 import pathlib
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from model import checkpoint
 from model.network import NetworkConfig
 from priors.fresh_tasks import FreshConfig
-from priors.generation import held_out_episodes
 from priors.mixture import PriorConfig
 from priors.recipe import Recipe
 from priors.splits import SplitConfig
-from tools import config as configs
 from tools import files
 from tools.failure import ExitCode, Failure
-from train.feed import Feed, FeedPlan, open_feed
-from train.loop import LoopConfig, LoopHooks, train
-from train.regularisation import thinned
-from train.state import TrainState, fresh_state, read_validation, restore_state, save_state
-from train.step import compute_dtype
-from train.validation import loss_name, same_shape_batches, validation_figures
-
-VALIDATION_SEED = 1  # of the held-out tasks that choose the checkpoint; those that report have other seeds
+from train.feed import FeedPlan
+from train.loop import LoopConfig
+from train.state import read_validation
+from train.validation import loss_name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,73 +86,6 @@ class Place:
     device: torch.device = torch.device("cpu")
 
 
-def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] = lambda: False) -> None:
-    """Trains from the newest verified checkpoint, or from scratch, to the last step.
-
-    Raises:
-        Failure: damaged shards, another run's checkpoints, divergence, an unwritable folder, a stop.
-    """
-    torch.set_num_threads(job.threads)
-    with open_feed(job.feed_plan(), rank=place.rank, world_size=place.world_size) as feed:
-        _run(job, place, feed=feed, should_stop=should_stop)
-
-
-def _run(job: TrainingJob, place: Place, *, feed: Feed, should_stop: Callable[[], bool]) -> None:
-    """Trains on the batches of `feed`."""
-    identity = {"config": configs.digest((job.network, job.loop, job.seed, job.split)), "data": feed.digest}
-    state = fresh_state(job.network, job.loop.optimizer, seed=job.seed, device=place.device, identity=identity)
-    dtype = str(compute_dtype(place.device)).removeprefix("torch.")
-    state.numerics = {"dtype": dtype, "num_workers": place.world_size, "device": place.device.type}
-    if restore_state(job.checkpoints, state) and state.step >= job.loop.num_steps:
-        return
-    feed.expect(state.step)
-    writer = _Writer(job, state, feed=feed) if place.rank == 0 else None
-    hooks = LoopHooks(
-        batch=feed.batch,
-        thin=lambda inputs, step: thinned(
-            inputs,
-            job.loop.regularisation,
-            seed=job.seed,
-            step=step,
-            first_task=place.rank * job.loop.batch_size // place.world_size,
-        ),
-        validate=writer.validate if writer else lambda state: {},
-        record=writer.record if writer else lambda record: None,
-        save=writer.save if writer else lambda state, figures: None,
-        should_stop=should_stop,
-    )
-    train(state, job.loop, hooks=hooks)
-
-
-class _Writer:
-    """What the first worker does for all: validation, records and checkpoints."""
-
-    def __init__(self, job: TrainingJob, state: TrainState, *, feed: Feed) -> None:
-        self._job, self._feed = job, feed
-        self._counted = state.tasks_seen  # up to the last record: the window over which its rate is
-        self._batches = same_shape_batches(
-            held_out_episodes(job.prior, seed=VALIDATION_SEED, count=job.num_validation_tasks)
-        )
-        _cut_records(job.metrics, state.step)
-
-    def validate(self, state: TrainState) -> dict[str, float]:
-        return validation_figures(state.network, self._batches)
-
-    def record(self, record: dict[str, Any]) -> None:
-        if "train/tasks_per_second" in record:
-            seconds = (record["train/tasks_seen"] - self._counted) / record["train/tasks_per_second"]
-            record = record | {"train/waiting_share": self._feed.seconds_waited() / seconds}
-            self._counted = record["train/tasks_seen"]
-        files.append_json_line(self._job.metrics, record)
-
-    def save(self, state: TrainState, figures: dict[str, float]) -> None:
-        save_state(self._job.checkpoints, state, validation=figures)
-        best = note_best(self._job)
-        checkpoint.prune(self._job.checkpoints, keep=self._job.loop.keep_checkpoints, protected={best})
-        self._feed.seconds_waited()
-        self._counted = state.tasks_seen
-
-
 def note_best(job: TrainingJob) -> int:
     """Writes `best.json`, {"step", "nll" or "loss"}, of the checkpoint with the lowest one; returns its step.
 
@@ -182,9 +106,3 @@ def note_best(job: TrainingJob) -> int:
 def verified(checkpoints: pathlib.Path) -> list[pathlib.Path]:
     """The checkpoint folders whose every hash holds, in ascending order of step."""
     return [folder for folder in checkpoint.step_folders(checkpoints) if checkpoint.is_whole(folder)]
-
-
-def _cut_records(path: pathlib.Path, step: int) -> None:
-    """Drops what a run recorded after the checkpoint from which it goes on."""
-    kept = [record for record in files.read_json_lines(path) if record["step"] <= step and step > 0]
-    files.write_bytes(path, "".join(json.dumps(record) + "\n" for record in kept).encode())

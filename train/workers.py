@@ -20,7 +20,8 @@ from ray.train import torch as ray_torch
 from tools import files, progress, ray_session
 from tools.failure import ExitCode, Failure
 from train.cluster import ClusterConfig, Workers, check_address, workers_for
-from train.job import Place, TrainingJob, run_job
+from train.job import Place, TrainingJob
+from train.sitting import run_job
 
 _POLL_SECONDS = 0.5
 _MAX_FAILURES = 3

@@ -16,8 +16,9 @@ from priors.generation import ShardConfig, ensure_shards
 from priors.mixture import PriorConfig
 from tools.failure import ExitCode, Failure
 from tools.files import read_json_lines
-from train.job import Place, TrainingJob, note_best, run_job
+from train.job import Place, TrainingJob, note_best
 from train.loop import LoopConfig
+from train.sitting import run_job
 from train.toy import small_network
 
 _PRIOR = PriorConfig(min_rows=64, max_rows=64, max_features=4)

@@ -13,7 +13,9 @@ from priors.recipe import Recipe
 from priors.splits import SplitConfig
 from tools import files
 from tools.failure import ExitCode, Failure
+from train.events import EventLog
 from train.feed import FeedPlan
+from train.looks import WatchConfig
 from train.loop import LoopConfig
 from train.state import read_validation
 from train.validation import loss_name
@@ -34,6 +36,8 @@ class TrainingJob:
         fresh: what the training tasks are drawn from beside the training, instead of read.
         drawing: how they are drawn.
         split: how training tasks are cut into context and query.
+        watch: what is looked at besides.
+        tables: folder of further real tables to look at; None for the bundled ones alone.
         threads: torch threads of a worker.
     """
 
@@ -47,6 +51,8 @@ class TrainingJob:
     drawing: FreshConfig = FreshConfig()
     num_validation_tasks: int = 128
     split: SplitConfig = SplitConfig()
+    watch: WatchConfig = WatchConfig()
+    tables: str | None = None
     threads: int = 1
 
     @property
@@ -58,6 +64,10 @@ class TrainingJob:
     def metrics(self) -> pathlib.Path:
         """The metrics file, one JSON record a line."""
         return pathlib.Path(self.folder) / "metrics.jsonl"
+
+    def events(self) -> EventLog:
+        """What happens to the run of which this job is a part."""
+        return EventLog(pathlib.Path(self.folder).parent / "events.jsonl")
 
     def feed_plan(self) -> FeedPlan:
         """Which batches it trains on."""

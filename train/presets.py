@@ -18,6 +18,7 @@ from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 from train.cluster import ClusterConfig, check_address
 from train.feed import TaskSource
+from train.looks import WatchConfig
 from train.loop import LoopConfig
 from train.optimization import OptimizerConfig
 
@@ -90,11 +91,18 @@ class PretrainConfig:
     """The regression model."""
     scoring: ScoringConfig = ScoringConfig()
     """Comparisons."""
+    watch: WatchConfig = WatchConfig()
+    """What is watched during training."""
+    resume: bool = False
+    """Go on with the run of that name; refused where there is none."""
+    accept_changes: bool = False
+    """Go on with a run whose config or data were others."""
 
     def identity(self) -> "PretrainConfig":
-        """The config without what changes no result: name, places, cluster, how tasks are drawn ahead."""
+        """The config without what changes no result: name, places, cluster, how tasks are drawn ahead, what is watched."""
         places = {"name": None, "root": None, "tracking_uri": None, "cluster": ClusterConfig()}
-        return dataclasses.replace(self, **places, drawing=FreshConfig())
+        manner = {"drawing": FreshConfig(), "watch": WatchConfig(), "resume": False, "accept_changes": False}
+        return dataclasses.replace(self, **places, **manner)
 
     def models(self) -> dict[TaskKind, ModelConfig]:
         """The two models by kind."""

@@ -45,25 +45,20 @@ class BatchPlan:
         return len(self._slices)
 
     def batch(self, index: int, *, rank: int = 0, world_size: int = 1) -> TaskBatch:
-        """The batch at global `index` (any integer ≥ 0), or the part of it that worker `rank` trains on.
+        """The batch at global `index` (any integer ≥ 0), or the share of it that worker `rank` trains on.
 
         Raises:
-            Failure: BAD_FLAG when `world_size` does not divide the batch size.
+            Failure: BAD_FLAG for more workers than tasks.
         """
-        if self._batch_size % world_size:
-            mend = f"choose a number of workers that divides {self._batch_size}"
-            what = f"batch size {self._batch_size} is not a multiple of {world_size} workers"
-            raise Failure(ExitCode.BAD_FLAG, f"{what}: {mend}")
+        own = share_of(self._batch_size, rank=rank, world_size=world_size)
         epoch, place = divmod(index, len(self._slices))
         number, start = self._slices[self._epoch_order(epoch)[place]]
         group = self._group(int(number)).part(int(start), int(start) + self._batch_size)
         generator = self._generator(2, index)
         share = generator.uniform(self._split.min_share, self._split.max_share)
         keys = [generator.random((self._batch_size, n), np.float32) for n in (group.rows, group.features, _most(group))]
-        part = self._batch_size // world_size
-        own = slice(rank * part, (rank + 1) * part)
         cut = min(max(round(share * group.rows), 1), group.rows - 1)
-        keys = [key[own] for key in keys]
+        keys = [key[own.start : own.stop] for key in keys]
         return _arranged(group.part(own.start, own.stop), keys=keys, cut=cut, cover=self._split.classes)
 
     def _generator(self, purpose: int, index: int) -> np.random.Generator:
@@ -80,6 +75,18 @@ class BatchPlan:
         if len(self._groups) > _KEPT_GROUPS:
             self._groups.popitem(last=False)
         return group
+
+
+def share_of(batch_size: int, *, rank: int, world_size: int) -> range:
+    """Which tasks of a global batch worker `rank` trains on: shares differ by one task at most.
+
+    Raises:
+        Failure: BAD_FLAG for more workers than tasks.
+    """
+    if world_size > batch_size:
+        mend = f"choose {batch_size} workers or fewer"
+        raise Failure(ExitCode.BAD_FLAG, f"a batch of {batch_size} tasks is too small for {world_size} workers: {mend}")
+    return range(rank * batch_size // world_size, (rank + 1) * batch_size // world_size)
 
 
 def _slices(shard_set: ShardSet, batch_size: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from priors import shards
-from priors.batches import BatchPlan, episodes
+from priors.batches import BatchPlan, episodes, share_of
 from priors.group import TaskGroup
 from priors.splits import SplitConfig
 from priors.task import TaskBatch, TaskKind
@@ -87,7 +87,7 @@ def test_an_epoch_visits_every_task_once_and_the_next_in_another_order(tmp_path:
     assert epochs[0] != epochs[1] != epochs[2]
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_ranks_share_out_the_global_batch(tmp_path: pathlib.Path, world_size: int) -> None:
     """T3: any number of workers sees the same global batch."""
     plan = BatchPlan(make_set(tmp_path), batch_size=4, seed=5)
@@ -99,11 +99,20 @@ def test_ranks_share_out_the_global_batch(tmp_path: pathlib.Path, world_size: in
             np.testing.assert_array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(whole, name))
 
 
+def test_shares_are_of_one_size_up_to_a_task_and_leave_none_out() -> None:
+    """T3: any number of workers up to the batch size."""
+    for size in (1, 7, 32):
+        for workers in range(1, size + 1):
+            shares = [share_of(size, rank=rank, world_size=workers) for rank in range(workers)]
+            assert [task for share in shares for task in share] == list(range(size))
+            assert {len(share) for share in shares} <= {size // workers, -(-size // workers)}
+
+
 def test_a_batch_that_does_not_split_is_refused(tmp_path: pathlib.Path) -> None:
     shard_set = make_set(tmp_path)
-    with pytest.raises(Failure) as caught:
-        BatchPlan(shard_set, batch_size=4, seed=5).batch(0, world_size=3)
-    assert caught.value.code == ExitCode.BAD_FLAG and "3 workers" in caught.value.message
+    with pytest.raises(Failure, match="a batch of 4 tasks is too small for 5 workers: choose 4 workers or") as caught:
+        BatchPlan(shard_set, batch_size=4, seed=5).batch(0, world_size=5)
+    assert caught.value.code == ExitCode.BAD_FLAG
     with pytest.raises(Failure) as caught:
         BatchPlan(shard_set, batch_size=3, seed=5)
     assert caught.value.code == ExitCode.BAD_FLAG and "batches of 3" in caught.value.message

@@ -129,6 +129,11 @@ class TaskBatch:
     kind: TaskKind
     families: tuple[str, ...]
 
+    def part(self, start: int, stop: int) -> "TaskBatch":
+        """Tasks start … stop − 1; arrays are views."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return dataclasses.replace(self, **{n: v[start:stop] for n, v in fields.items() if n != "kind"})
+
 
 def collate(episodes: list[Episode]) -> TaskBatch:
     """Stacks episodes of one kind into a batch, padding rows and columns at the end."""

@@ -8,16 +8,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from model.network import NetworkInputs
 from priors.task import TaskBatch
 from tools.failure import ExitCode, Failure
 from train.optimization import OptimizerConfig, schedule
 from train.regularisation import RegularisationConfig
 from train.state import TrainState
-from train.step import compute_dtype, training_step
+from train.step import SkipReason, StepOptions, StepResult, compute_dtype, training_step
 
 _MAX_SKIPPED_IN_ROW = 10
 _MAX_SKIPPED_SHARE = 0.01  # of the first 1,000 steps or of all steps, whichever is more
+_LOWER = "lower the learning rates (--<kind>.loop.optimizer.matrix-lr)"
+_AT_LEAST_ONE = ("num_steps", "batch_size", "accumulation", "log_every", "checkpoint_every", "keep_checkpoints")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,6 +32,8 @@ class LoopConfig:
     """Optimizer steps."""
     batch_size: int = 32
     """Tasks in one step over all workers together."""
+    accumulation: int = 1
+    """Parts into which each worker cuts its share of a batch, one after the other: less memory, the same gradient."""
     log_every: int = 10
     """Steps between two records."""
     checkpoint_every: int = 250
@@ -45,29 +51,33 @@ class LoopConfig:
         Raises:
             Failure: BAD_FLAG, naming field and value.
         """
-        for name in ("num_steps", "batch_size", "log_every", "checkpoint_every", "keep_checkpoints"):
+        for name in _AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise Failure(ExitCode.BAD_FLAG, f"loop.{name} is {getattr(self, name)}: give 1 or more")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoopHooks:
-    """What the loop calls besides training; with several workers, only the first one's hooks do anything.
+    """What the loop calls besides training; with several workers, only the first one's hooks write anything.
 
     Args:
         batch: this worker's share of the global batch of a step.
         validate: validation figures by name.
         record: takes one flat record with its "step".
         save: makes the state durable; gets the figures that `validate` returned.
-        thin: leaves out some of that share's context at a step.
-        should_stop: asked before every step; True ends the loop after a save.
+        thin: leaves out some of the context of a part of that share, given the step and the place of the part's first
+            task in the share.
+        event: takes the name of what happened and facts about it, the step among them.
+        should_stop: asked in every step, on every worker; True of any one ends the loop on all after that step and a
+            save.
     """
 
     batch: Callable[[int], TaskBatch]
     validate: Callable[[TrainState], dict[str, float]]
     record: Callable[[dict[str, Any]], None]
     save: Callable[[TrainState, dict[str, float]], None]
-    thin: Callable[[NetworkInputs, int], NetworkInputs] = lambda inputs, step: inputs
+    thin: Callable[[NetworkInputs, int, int], NetworkInputs] = lambda inputs, step, first: inputs
+    event: Callable[..., None] = lambda name, **facts: None
     should_stop: Callable[[], bool] = lambda: False
 
 
@@ -75,14 +85,14 @@ def train(state: TrainState, config: LoopConfig, *, hooks: LoopHooks) -> None:
     """Trains `state` from where it stands to `config.num_steps`.
 
     Raises:
-        Failure: DIVERGED after too many steps whose loss or gradients were not finite; INTERRUPTED on a stop.
+        Failure: DIVERGED after too many steps that were skipped; INTERRUPTED on a stop. Both on all workers alike.
     """
-    window = _Window(state)
-    started_at = state.step
+    window, stop, started_at = _Window(state), False, state.step
     dtype = compute_dtype(next(state.network.parameters()).device)
     for step in range(state.step, config.num_steps + 1):
-        last, stop = step == config.num_steps, hooks.should_stop()
+        last = step == config.num_steps
         if last or stop or (step % config.checkpoint_every == 0 and step > started_at):
+            _check_weights(state, event=hooks.event)
             figures = hooks.validate(state)
             hooks.record({"step": step, **{f"validation/{name}": value for name, value in figures.items()}})
             hooks.save(state, figures)
@@ -92,35 +102,60 @@ def train(state: TrainState, config: LoopConfig, *, hooks: LoopHooks) -> None:
         if stop:
             raise Failure(ExitCode.INTERRUPTED, f"stopped at step {step}; the same command goes on from there")
         factor = schedule(step, num_steps=config.num_steps, config=config.optimizer)
-        state.network.train()
-        result = training_step(
-            state.network,
-            state.optimizer,
-            batch=hooks.batch(step),
-            factor=factor,
-            dtype=dtype,
-            thin=lambda inputs, step=step: hooks.thin(inputs, step),
-            smoothing=config.regularisation.label_smoothing,
-        )
+        result = _step(state, config, factor=factor, dtype=dtype, hooks=hooks)
+        stop = result.stop
         state.step = step + 1
         state.tasks_seen += config.batch_size
-        _count_skip(state, result.skipped, config)
-        window.add(result.loss, result.gradient_norm)
+        _count_skip(state, result, event=hooks.event)
+        window.add(result)
         if state.step % config.log_every == 0:
             hooks.record({"step": state.step, "train/learning_rate_factor": factor, **window.close(state)})
 
 
-def _count_skip(state: TrainState, skipped: bool, config: LoopConfig) -> None:
-    state.skipped += skipped
-    state.skipped_in_row = state.skipped_in_row + 1 if skipped else 0
+def _step(state: TrainState, config: LoopConfig, *, factor: float, dtype: torch.dtype, hooks: LoopHooks) -> StepResult:
+    state.network.train()
+    return training_step(
+        state.network,
+        state.optimizer,
+        batch=hooks.batch(state.step),
+        factor=factor,
+        dtype=dtype,
+        options=StepOptions(smoothing=config.regularisation.label_smoothing, accumulation=config.accumulation),
+        thin=lambda inputs, first: hooks.thin(inputs, state.step, first),
+        should_stop=hooks.should_stop,
+    )
+
+
+def _count_skip(state: TrainState, result: StepResult, *, event: Callable[..., None]) -> None:
+    """Counts and tells; `state.step` already stands behind the step."""
+    if not result.skipped:
+        state.skipped_in_row = 0
+        return
+    state.skipped += 1
+    state.skipped_in_row += 1
+    facts = {"step": state.step - 1, "reason": result.reason.value, "detail": result.detail}
+    event("step skipped", **facts, skipped=state.skipped, in_row=state.skipped_in_row)
     bound = max(_MAX_SKIPPED_IN_ROW, round(_MAX_SKIPPED_SHARE * max(1000, state.step)))
     if state.skipped_in_row >= _MAX_SKIPPED_IN_ROW or state.skipped > bound:
-        rate = config.optimizer.matrix_lr
-        raise Failure(
-            ExitCode.DIVERGED,
-            f"training diverged: {state.skipped} of {state.step} steps were not finite "
-            f"({state.skipped_in_row} in a row): lower the learning rates (matrix_lr is {rate})",
-        )
+        event("diverged", **facts)
+        count = f"{state.skipped} of {state.step} steps were skipped ({state.skipped_in_row} in a row)"
+        raise Failure(ExitCode.DIVERGED, f"training diverged: {count}; the last, because {_cause(result)}")
+
+
+def _cause(result: StepResult) -> str:
+    if result.reason is SkipReason.DATA:
+        what = result.detail or "another worker's share of the batch could not be trained on"
+        return f"of its data ({what}): look at the shards (//priors:verify)"
+    return f"its {result.reason} was not finite: {_LOWER}"
+
+
+def _check_weights(state: TrainState, *, event: Callable[..., None]) -> None:
+    """Refuses, on every worker alike, to make weights durable that are none."""
+    wrong = [name for name, tensor in state.network.named_parameters() if not tensor.isfinite().all()]
+    if wrong:
+        event("diverged", step=state.step, reason="weights", detail=wrong[0])
+        what = f"weights are not finite at step {state.step} (the first is {wrong[0]})"
+        raise Failure(ExitCode.DIVERGED, f"training diverged: {what}: {_LOWER}")
 
 
 class _Window:
@@ -134,15 +169,17 @@ class _Window:
         self._norms: list[float] = []
         self._tasks, self._start = state.tasks_seen, time.perf_counter()
 
-    def add(self, loss: float, norm: float) -> None:
-        self._losses.append(loss)
-        self._norms.append(norm)
+    def add(self, result: StepResult) -> None:
+        """Counts a step; what a skipped one computed is no part of the averages."""
+        if not result.skipped:
+            self._losses.append(result.loss)
+            self._norms.append(result.gradient_norm)
 
     def close(self, state: TrainState) -> dict[str, float]:
         seconds = time.perf_counter() - self._start
-        figures = {
-            "train/loss": sum(self._losses) / len(self._losses),
-            "train/gradient_norm": sum(self._norms) / len(self._norms),
+        averages = {"train/loss": self._losses, "train/gradient_norm": self._norms}
+        figures = {name: sum(values) / len(values) for name, values in averages.items() if values}
+        figures |= {
             "train/tasks_per_second": (state.tasks_seen - self._tasks) / seconds,
             "train/tasks_seen": state.tasks_seen,
             "train/skipped": state.skipped,

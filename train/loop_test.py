@@ -1,5 +1,6 @@
 """Tests of the training loop."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ class _Recorder:
         self.batches: list[int] = []
         self.records: list[dict[str, Any]] = []
         self.saves: list[int] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
         self.thinned = 0
         self._broken, self._stop_at = broken_steps, stop_at
 
@@ -33,10 +35,12 @@ class _Recorder:
             validate=lambda state: {"nll": float(state.step)},
             record=self.records.append,
             save=lambda state, figures: self.saves.append(state.step),
+            event=lambda name, **facts: self.events.append((name, facts)),
             should_stop=lambda: self._stop_at is not None and len(self.batches) >= self._stop_at,
         )
 
-    def _thin(self, inputs: NetworkInputs, step: int) -> NetworkInputs:
+    def _thin(self, inputs: NetworkInputs, step: int, first: int) -> NetworkInputs:
+        assert first == 0
         assert step == self.batches[-1], "what is left out belongs to the batch of the same step"
         self.thinned += 1
         return inputs
@@ -94,7 +98,8 @@ def test_ten_broken_steps_in_a_row_end_the_run_unsaved() -> None:
     with pytest.raises(Failure) as caught:
         train(state, LoopConfig(num_steps=50, batch_size=4, checkpoint_every=100), hooks=recorder.hooks())
     assert caught.value.code is ExitCode.DIVERGED
-    assert "10 in a row" in caught.value.message
+    assert "10 in a row" in caught.value.message and "its loss was not finite: lower the" in caught.value.message
+    assert recorder.events[-1] == ("diverged", {"step": 9, "reason": "loss", "detail": ""})
     assert len(recorder.batches) == 10 and recorder.saves == []
 
 
@@ -104,10 +109,42 @@ def test_broken_batches_are_counted_and_passed_over() -> None:
     train(state, LoopConfig(num_steps=10, batch_size=4, log_every=10), hooks=recorder.hooks())
     assert state.skipped == 2 and state.skipped_in_row == 0
     assert state.optimizer.num_updates == 8
-    assert [record["train/skipped"] for record in recorder.records if "train/loss" in record] == [2]
+    (record,) = [record for record in recorder.records if "train/loss" in record]
+    assert record["train/skipped"] == 2 and np.isfinite(record["train/loss"])
+    names, facts = zip(*recorder.events, strict=True)
+    assert names == ("step skipped",) * 2
+    assert [(fact["step"], fact["skipped"], fact["in_row"]) for fact in facts] == [(3, 1, 1), (4, 2, 2)]
+    assert facts[0]["reason"] == "data"
+    assert facts[0]["detail"] == "label nan of query row 0 of a task of family toy"
 
 
-@pytest.mark.parametrize("field", ["num_steps", "batch_size", "log_every", "checkpoint_every", "keep_checkpoints"])
+def test_batches_that_are_all_broken_end_the_run_and_blame_the_data() -> None:
+    """T7: what cannot be learned from is no fault of the learning rate."""
+    recorder, state = _Recorder(broken_steps=range(50)), _state()
+    with pytest.raises(Failure, match="label nan of query row 0 .* look at the shards") as caught:
+        train(state, LoopConfig(num_steps=50, batch_size=4, log_every=5), hooks=recorder.hooks())
+    assert caught.value.code is ExitCode.DIVERGED and recorder.saves == []
+    assert "train/loss" not in recorder.records[0], "there is no loss to record"
+
+
+def test_weights_that_are_not_finite_are_not_saved_although_no_step_was_skipped() -> None:
+    """T7: an update can overflow without any gradient having done so."""
+    recorder, state = _Recorder(), _state()
+    hooks = dataclasses.replace(recorder.hooks(), record=lambda record: _poison(state))
+    with pytest.raises(Failure, match="weights are not finite at step 1") as caught:
+        train(state, LoopConfig(num_steps=50, batch_size=4, log_every=1, checkpoint_every=1), hooks=hooks)
+    assert caught.value.code is ExitCode.DIVERGED and recorder.saves == []
+
+
+def test_a_share_is_thinned_part_by_part() -> None:
+    """Each part is told its place in the share."""
+    recorder, state, places = _Recorder(), _state(), []
+    hooks = dataclasses.replace(recorder.hooks(), thin=lambda inputs, step, first: places.append(first) or inputs)
+    train(state, LoopConfig(num_steps=1, batch_size=4, accumulation=3), hooks=hooks)
+    assert places == [0, 1, 2]
+
+
+@pytest.mark.parametrize("field", ["num_steps", "batch_size", "accumulation", "log_every", "keep_checkpoints"])
 def test_a_loop_without_steps_or_records_is_refused(field: str) -> None:
     """One line names field, value and what is allowed."""
     assert getattr(LoopConfig(**{field: 1}), field) == 1

@@ -13,7 +13,7 @@ from tools.failure import ExitCode, Failure
 from train.optimization import OptimizerConfig
 from train.regularisation import RegularisationConfig, thinned
 from train.state import fresh_state
-from train.step import training_step
+from train.step import StepOptions, training_step
 from train.toy import small_network, toy_batch
 
 _BOTH = RegularisationConfig(dropped_rows=0.3, dropped_labels=0.4)
@@ -106,8 +106,8 @@ def test_a_step_with_them_trains_and_no_query_label_enters_the_forward_pass(kind
         batch=batch,
         factor=1.0,
         dtype=torch.float32,
-        thin=lambda inputs: thinned(inputs, _BOTH, seed=0, step=3, first_task=0),
-        smoothing=0.1 if kind is TaskKind.CLASSIFICATION else 0.0,
+        options=StepOptions(smoothing=0.1 if kind is TaskKind.CLASSIFICATION else 0.0),
+        thin=lambda inputs, first: thinned(inputs, _BOTH, seed=0, step=3, first_task=first),
     )
     assert not result.skipped and result.loss > 0
     assert torch.equal(seen[-1], seen[0]), "the step's own forward pass leaves the same out"

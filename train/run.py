@@ -109,7 +109,7 @@ class RunFolder:
         """Seconds of each stage, summed over the sittings of a run; a sitting ended by SIGKILL is not known."""
         total: dict[str, float] = {}
         for event in files.read_json_lines(self.path / "events.jsonl"):
-            if event["event"] != "start":
+            if event.get("event") != "start" and "seconds" in event:
                 total[event["stage"]] = round(total.get(event["stage"], 0.0) + event["seconds"], 3)
         return total
 

@@ -1,9 +1,11 @@
 """One sitting of a training job on one worker: data, network, loop and files. It does not know who started it."""
 
+import functools
 from collections.abc import Callable
 
 import torch
 
+from priors.batches import share_of
 from tools import config as configs
 from train.feed import Feed, open_feed
 from train.job import Place, TrainingJob
@@ -35,18 +37,18 @@ def _run(job: TrainingJob, place: Place, *, feed: Feed, should_stop: Callable[[]
         return
     feed.expect(state.step)
     writer = Writer(job, state, feed=feed) if place.rank == 0 else None
+    share = share_of(job.loop.batch_size, rank=place.rank, world_size=place.world_size)
     hooks = LoopHooks(
         batch=feed.batch,
-        thin=lambda inputs, step: thinned(
-            inputs,
-            job.loop.regularisation,
-            seed=job.seed,
-            step=step,
-            first_task=place.rank * job.loop.batch_size // place.world_size,
+        thin=lambda inputs, step, first: thinned(
+            inputs, job.loop.regularisation, seed=job.seed, step=step, first_task=share.start + first
         ),
         validate=writer.validate if writer else lambda state: {},
         record=writer.record if writer else lambda record: None,
         save=writer.save if writer else lambda state, figures: None,
+        event=functools.partial(job.events().write, kind=job.network.kind.value)
+        if writer
+        else lambda name, **facts: None,
         should_stop=should_stop,
     )
     train(state, job.loop, hooks=hooks)

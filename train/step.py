@@ -1,33 +1,102 @@
-"""One training step: loss, backward, gradients averaged over workers, and an update that all workers take or skip."""
+"""One training step: loss, backward, gradients averaged over workers, and an update that all workers take or skip.
+
+Whatever goes wrong in one worker's share travels with its gradients, so no worker leaves the others waiting (T7).
+"""
 
 import dataclasses
+import enum
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
 from eval.records import network_inputs
 from model.classification_head import ClassLogProbabilities
 from model.network import Network, NetworkInputs
+from model.precision import mixed_precision
 from model.regression_heads import RegressionPrediction
-from priors.task import TaskBatch
+from priors.task import TaskBatch, TaskKind
+from tools.failure import BadInput
 from train.optimization import MuonAdamW
+
+
+class SkipReason(enum.StrEnum):
+    """Why an update was left out."""
+
+    DATA = "data"  # a batch that no network can learn from: labels that are none, or what the network refuses
+    LOSS = "loss"  # not finite
+    GRADIENT = "gradient"  # not finite, although the loss is
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepOptions:
+    """What stays the same from step to step.
+
+    Args:
+        smoothing: of class labels.
+        accumulation: parts into which each worker's share is cut, one forward and backward pass after the other.
+    """
+
+    smoothing: float = 0.0
+    accumulation: int = 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """What one step did.
+    """What one step did; equal on every worker but for `detail`.
 
     Args:
         loss: mean over the global batch's queries (see `query_losses`).
         gradient_norm: global norm before clipping.
-        skipped: whether the update was left out because the loss or a gradient was not finite.
+        reason: why the update was left out; None where it was made.
+        detail: what this worker found wrong in its data, in words.
+        stop: whether any worker wishes to stop.
     """
 
     loss: float
     gradient_norm: float
-    skipped: bool
+    reason: SkipReason | None = None
+    detail: str = ""
+    stop: bool = False
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the update was left out."""
+        return self.reason is not None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Share:
+    """What a worker tells the others beside its gradients.
+
+    Args:
+        loss: mean over the share; a scalar tensor.
+        tasks: how many it holds.
+        is_faulty: whether it could not be trained on.
+        stop: whether this worker wishes to stop.
+    """
+
+    loss: Tensor
+    tasks: int
+    is_faulty: bool = False
+    stop: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """What all workers know after the exchange.
+
+    Args:
+        loss: mean over all tasks.
+        is_faulty: whether any share was.
+        stop: whether any worker wishes to stop.
+    """
+
+    loss: float
+    is_faulty: bool
+    stop: bool
 
 
 def query_losses(
@@ -59,51 +128,106 @@ def training_step(
     batch: TaskBatch,
     factor: float,
     dtype: torch.dtype,
-    thin: Callable[[NetworkInputs], NetworkInputs] = lambda inputs: inputs,
-    smoothing: float = 0.0,
+    options: StepOptions = StepOptions(),
+    thin: Callable[[NetworkInputs, int], NetworkInputs] = lambda inputs, first: inputs,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> StepResult:
     """Trains on this worker's share of a batch; with several workers, gradients and losses are averaged first.
+
+    The mean is over tasks, so shares may differ in size.
 
     Args:
         network: is changed.
         optimizer: of its parameters.
-        batch: the share.
+        batch: the share; labels that are not finite, and what the network refuses, skip the step on all workers.
         factor: of the peak learning rates.
         dtype: of the forward pass.
-        thin: what is left out of the context.
-        smoothing: of class labels.
+        options: smoothing, accumulation.
+        thin: what is left out of the context of a part of the share, given the place of the part's first task in it.
+        should_stop: asked last before workers exchange their gradients.
     """
-    device = next(network.parameters()).device
-    inputs = thin(network_inputs(batch, device))
-    with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
-        prediction = network(inputs)
-    loss = query_losses(prediction, torch.from_numpy(batch.y_query).to(device), smoothing=smoothing).mean()
     for parameter in network.parameters():
         parameter.grad = None
-    loss.backward()
-    mean_loss = average_gradients(network, loss.detach())
+    loss, detail = torch.full((), math.nan), _label_fault(batch)
+    if not detail:
+        try:
+            loss = _backward(network, batch, dtype=dtype, options=options, thin=thin)
+        except BadInput as refusal:
+            detail = refusal.message
+    share = Share(loss=loss, tasks=len(batch.families), is_faulty=bool(detail), stop=should_stop())
+    agreement = average_gradients(network, share)
     norm = float(nn.utils.get_total_norm([parameter.grad for parameter in network.parameters()]))
-    skipped = not (math.isfinite(norm) and math.isfinite(mean_loss))
-    if not skipped:
+    reason = _reason(agreement, norm)
+    if reason is None:
         if norm > optimizer.config.clip_norm:
             torch._foreach_mul_([p.grad for p in network.parameters()], optimizer.config.clip_norm / norm)
         optimizer.step(factor)
-    return StepResult(loss=mean_loss, gradient_norm=norm, skipped=skipped)
+    return StepResult(loss=agreement.loss, gradient_norm=norm, reason=reason, detail=detail, stop=agreement.stop)
 
 
-def average_gradients(network: nn.Module, loss: Tensor) -> float:
-    """Averages gradients and loss over the workers by one all-reduce of one flat buffer; returns the loss."""
+def average_gradients(network: nn.Module, share: Share) -> Agreement:
+    """Averages gradients and losses over all workers' tasks by one all-reduce of one flat buffer.
+
+    A faulty share adds nothing but its fault. Gradients then are views of the buffer.
+    """
     parameters = list(network.parameters())
     for parameter in parameters:
-        if parameter.grad is None:
+        if parameter.grad is None or share.is_faulty:
             parameter.grad = torch.zeros_like(parameter)
     if not distributed.is_initialized() or distributed.get_world_size() == 1:
-        return float(loss)
-    flat = torch.cat([parameter.grad.flatten() for parameter in parameters] + [loss.float().view(1)])
+        return Agreement(loss=float(share.loss), is_faulty=share.is_faulty, stop=share.stop)
+    facts = torch.tensor([1.0, share.is_faulty, share.stop], device=parameters[0].device)
+    loss = share.loss.to(facts.device).float().view(1)
+    flat = torch.cat([*(parameter.grad.flatten() for parameter in parameters), loss, facts]).mul_(share.tasks)
     distributed.all_reduce(flat)
-    flat /= distributed.get_world_size()
-    offset = 0
-    for parameter in parameters:
-        parameter.grad.copy_(flat[offset : offset + parameter.numel()].view_as(parameter))
-        offset += parameter.numel()
-    return float(flat[-1])
+    _, tasks, faults, stops = flat[-4:].tolist()
+    flat /= tasks
+    sizes = [parameter.numel() for parameter in parameters]
+    for parameter, part in zip(parameters, flat[:-4].split(sizes), strict=True):
+        parameter.grad = part.view_as(parameter)
+    return Agreement(loss=float(flat[-4]), is_faulty=faults > 0, stop=stops > 0)
+
+
+def _backward(
+    network: Network,
+    batch: TaskBatch,
+    *,
+    dtype: torch.dtype,
+    options: StepOptions,
+    thin: Callable[[NetworkInputs, int], NetworkInputs],
+) -> Tensor:
+    """Leaves the gradient of the share's mean loss in the parameters and returns that loss."""
+    device, tasks = next(network.parameters()).device, len(batch.families)
+    parts = min(options.accumulation, tasks)
+    total = torch.zeros((), device=device)
+    for number in range(parts):
+        first, stop = number * tasks // parts, (number + 1) * tasks // parts
+        part = batch.part(first, stop)
+        inputs = thin(network_inputs(part, device), first)
+        with mixed_precision(device, dtype):
+            prediction = network(inputs)
+        losses = query_losses(prediction, torch.from_numpy(part.y_query).to(device), smoothing=options.smoothing)
+        loss = losses.mean() * ((stop - first) / tasks)
+        loss.backward()
+        total += loss.detach()
+    return total
+
+
+def _label_fault(batch: TaskBatch) -> str:
+    """What is wrong with the labels of a batch, or "". Cells of features may be anything: a network takes them all."""
+    for name, y in (("context", batch.y_context), ("query", batch.y_query)):
+        wrong = ~np.isfinite(y)
+        if batch.kind is TaskKind.CLASSIFICATION:
+            wrong |= (y < 0) | (y >= batch.num_classes[:, None])
+        if wrong.any():
+            table, row = np.argwhere(wrong)[0]
+            return f"label {y[table, row]:g} of {name} row {row} of a task of family {batch.families[table]}"
+    return ""
+
+
+def _reason(agreement: Agreement, norm: float) -> SkipReason | None:
+    if agreement.is_faulty:
+        return SkipReason.DATA
+    if not math.isfinite(agreement.loss):
+        return SkipReason.LOSS
+    return None if math.isfinite(norm) else SkipReason.GRADIENT

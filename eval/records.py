@@ -24,4 +24,5 @@ def network_inputs(batch: TaskBatch, device: torch.device | None = None) -> Netw
         num_classes=int(batch.num_classes.max(initial=0)),
         context_mask=None if batch.context_mask.all() else tensor(batch.context_mask),
         query_mask=None if batch.query_mask.all() else tensor(batch.query_mask),
+        has_padding=bool((batch.column_kinds < 0).any()),
     )

@@ -47,7 +47,9 @@ def test_every_field_of_a_padded_batch_passes_as_it_is(kind: TaskKind) -> None:
         given, got = getattr(batch, name), getattr(inputs, name)
         assert got.dtype == torch.from_numpy(given).dtype and got.shape == given.shape, name
         assert np.array_equal(got.numpy(), given, equal_nan=given.dtype.kind == "f"), name
-    assert {field.name for field in dataclasses.fields(NetworkInputs)} == {*_ARRAYS, "num_classes", "label_mask"}
+    others = {"num_classes", "label_mask", "has_padding"}
+    assert {field.name for field in dataclasses.fields(NetworkInputs)} == {*_ARRAYS, *others}
+    assert inputs.has_padding is True and network_inputs(_unpadded(kind)).has_padding is False
     assert inputs.label_mask is None, "records show every context label"
 
 

@@ -26,6 +26,7 @@ from model.class_distribution import (
     softmax_over_present,
 )
 from model.length_scaling import QASSMax
+from model.precision import full_precision
 from tools.failure import BadInput, ExitCode, Failure
 
 # Retrieval computes this many logits at a time (40 MB in fp32), so that [B, H, M, N] is never held for large inputs.
@@ -229,7 +230,7 @@ class RetrievalClassificationHead(RowReadingHead):
 
     def _queries(self, query_hidden: Tensor, memory: LabelMemory) -> Tensor:
         query = split_heads(at_least_fp32(self.query(query_hidden)), self.config.num_heads)
-        with torch.autocast(query.device.type, enabled=False):
+        with full_precision(query.device):
             match self.config.length_scaling:
                 case LengthScaling.NONE:
                     return query
@@ -327,7 +328,7 @@ def make_classification_head(config: ClassificationHeadConfig, *, width: int, ma
 
 def _mean_weights(query: Tensor, memory: LabelMemory) -> Tensor:
     """[B, M, N] read weights of queries [B, H, M, D_h], in fp32 or wider: the mean over heads."""
-    with torch.autocast(query.device.type, enabled=False):
+    with full_precision(query.device):
         return attention_weights(query, memory.keys, bias=key_bias(memory.mask)).mean(1)
 
 
@@ -338,7 +339,7 @@ def _onehot(memory: LabelMemory) -> Tensor:
 
 def _retrieved(weights: Tensor, values: Tensor) -> Tensor:
     """[B, M, K] the mass of weights [B, M, N] on the rows of each class."""
-    with torch.autocast(weights.device.type, enabled=False):
+    with full_precision(weights.device):
         return weights @ values
 
 

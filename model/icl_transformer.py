@@ -351,7 +351,7 @@ class ICLTransformer(nn.Module):
     ) -> ContextView:
         """How the sequence is read; thinking rows count as real context rows, except in the length."""
         (tables, rows), device = context.shape[:2], context.device
-        count = torch.tensor([rows], device=device) if context_mask is None else context_mask.sum(1)
+        count = torch.full((1,), rows, device=device) if context_mask is None else context_mask.sum(1)
         reference = path is AttentionPath.REFERENCE
         if context_mask is None and reference:
             context_mask = torch.ones(tables, rows, dtype=torch.bool, device=device)

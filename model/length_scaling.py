@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.attention import at_least_fp32, mlp
+from model.precision import full_precision
 
 _HIDDEN = 64
 
@@ -27,7 +28,7 @@ class QASSMax(nn.Module):
 
     def forward(self, query: Tensor, count: Tensor) -> Tensor:
         """Scales query [B, H, L, D_h] for tables of count [B or 1] context rows."""
-        with torch.autocast(query.device.type, enabled=False):
+        with full_precision(query.device):
             wide = at_least_fp32(query).to(at_least_fp32(self.base[0].weight).dtype)
             length = count.clamp_min(1).to(wide.dtype).log()[:, None]
             base = _wide(self.base, length).unflatten(-1, (query.shape[-3], query.shape[-1]))[:, :, None]

@@ -102,6 +102,7 @@ class NetworkInputs:
         context_mask: [B, N] bool, True where a row is real, or None when nothing is padded.
         query_mask: [B, M] bool, or None.
         label_mask: [B, N] bool, False where a context row is shown without its label (seeds 5.B, 5.H), or None.
+        has_padding: whether any column is padding; None to look, for which a GPU must be waited for.
     """
 
     x_context: Tensor
@@ -112,6 +113,7 @@ class NetworkInputs:
     context_mask: Tensor | None = None
     query_mask: Tensor | None = None
     label_mask: Tensor | None = None
+    has_padding: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -196,7 +198,7 @@ class Network(nn.Module):
         """Passes the context of `inputs` through every stage, whatever its queries are; refuses what `forward` does."""
         labels, location, scale = self._labels(inputs)
         statistics, columns = self.statistics(inputs), []
-        cells, bias = self._cells(inputs.x_context, inputs.column_kinds, statistics)
+        cells, bias = self._cells(inputs.x_context, inputs.column_kinds, statistics, has_padding=inputs.has_padding)
         column_bias = None if inputs.context_mask is None else _hide(inputs.context_mask)
         column_labels = self._column_labels(labels, inputs.label_mask, dtype=cells.dtype)
         for column_block, row_block in zip(self.column_blocks, self.row_blocks, strict=True):
@@ -273,7 +275,7 @@ class Network(nn.Module):
         """Row tokens [B, T, D]: feature values encoded, before label injection (seed 5.11)."""
         num_context = inputs.x_context.shape[1]
         x = torch.cat([inputs.x_context, inputs.x_query], dim=1)
-        cells, bias = self._cells(x, inputs.column_kinds, self.statistics(inputs))
+        cells, bias = self._cells(x, inputs.column_kinds, self.statistics(inputs), has_padding=inputs.has_padding)
         column_bias = None if inputs.context_mask is None else _hide(inputs.context_mask)
         column_labels = self._column_labels(labels, inputs.label_mask, dtype=cells.dtype)
         for column_block, row_block in zip(self.column_blocks, self.row_blocks, strict=True):
@@ -281,11 +283,13 @@ class Network(nn.Module):
             cells = row_block(cells.transpose(1, 2), bias=bias)
         return self.row_readout(cells, bias=bias)
 
-    def _cells(self, x: Tensor, column_kinds: Tensor, statistics: ContextStatistics) -> tuple[Tensor, Tensor | None]:
+    def _cells(
+        self, x: Tensor, column_kinds: Tensor, statistics: ContextStatistics, *, has_padding: bool | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """Cells [B, L, C, E] of rows x [B, L, C], and what hides absent columns."""
         features = self.cell_features(x, column_kinds, statistics)
         real = column_kinds >= 0
-        padded = not bool(real.all())
+        padded = not bool(real.all()) if has_padding is None else has_padding
         return self.cell_embedding(features, real.sum(1) if padded else None), _hide(real) if padded else None
 
     def _column_labels(self, labels: Tensor, label_mask: Tensor | None, *, dtype: torch.dtype) -> Tensor | None:

@@ -9,6 +9,7 @@ import torch
 from eval.records import network_inputs
 from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig
+from model.precision import mixed_precision
 from model.regression_heads import RegressionHeadKind
 from priors.task import Episode, TaskBatch, collate
 from train.step import compute_dtype, query_losses
@@ -34,7 +35,7 @@ def validation_figures(network: Network, batches: Sequence[TaskBatch]) -> dict[s
     dtype = compute_dtype(device)
     losses: dict[str, list[float]] = collections.defaultdict(list)
     for batch in batches:
-        with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
+        with mixed_precision(device, dtype):
             prediction = network(network_inputs(batch, device))
         per_task = query_losses(prediction, torch.from_numpy(batch.y_query).to(device)).mean(-1).tolist()
         for family, loss in zip(batch.families, per_task, strict=True):

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
-from eval.records import network_inputs
 from model.classification_head import ClassLogProbabilities
 from model.network import Network, NetworkInputs
 from model.precision import mixed_precision
 from model.regression_heads import RegressionPrediction
 from priors.task import TaskBatch, TaskKind
 from tools.failure import BadInput
+from train.device_feed import on_device
 from train.optimization import MuonAdamW
 
 
@@ -90,11 +90,13 @@ class Agreement:
 
     Args:
         loss: mean over all tasks.
+        gradient_norm: global norm of the averaged gradients.
         is_faulty: whether any share was.
         stop: whether any worker wishes to stop.
     """
 
     loss: float
+    gradient_norm: float
     is_faulty: bool
     stop: bool
 
@@ -156,8 +158,7 @@ def training_step(
             detail = refusal.message
     share = Share(loss=loss, tasks=len(batch.families), is_faulty=bool(detail), stop=should_stop())
     agreement = average_gradients(network, share)
-    norm = float(nn.utils.get_total_norm([parameter.grad for parameter in network.parameters()]))
-    reason = _reason(agreement, norm)
+    norm, reason = agreement.gradient_norm, _reason(agreement)
     if reason is None:
         if norm > optimizer.config.clip_norm:
             torch._foreach_mul_([p.grad for p in network.parameters()], optimizer.config.clip_norm / norm)
@@ -168,24 +169,36 @@ def training_step(
 def average_gradients(network: nn.Module, share: Share) -> Agreement:
     """Averages gradients and losses over all workers' tasks by one all-reduce of one flat buffer.
 
-    A faulty share adds nothing but its fault. Gradients then are views of the buffer.
+    A faulty share adds nothing but its fault. With several workers, gradients then are views of the buffer. The device
+    is waited for once, when the figures are read together.
     """
     parameters = list(network.parameters())
     for parameter in parameters:
         if parameter.grad is None or share.is_faulty:
             parameter.grad = torch.zeros_like(parameter)
     if not distributed.is_initialized() or distributed.get_world_size() == 1:
-        return Agreement(loss=float(share.loss), is_faulty=share.is_faulty, stop=share.stop)
-    facts = torch.tensor([1.0, share.is_faulty, share.stop], device=parameters[0].device)
-    loss = share.loss.to(facts.device).float().view(1)
-    flat = torch.cat([*(parameter.grad.flatten() for parameter in parameters), loss, facts]).mul_(share.tasks)
+        loss, norm = _read(share.loss, _norm(parameters))
+        return Agreement(loss=loss, gradient_norm=norm, is_faulty=share.is_faulty, stop=share.stop)
+    facts = [torch.full((1,), float(fact), device=parameters[0].device) for fact in (1, share.is_faulty, share.stop)]
+    loss = share.loss.to(facts[0].device).float().view(1)
+    flat = torch.cat([*(parameter.grad.flatten() for parameter in parameters), loss, *facts]).mul_(share.tasks)
     distributed.all_reduce(flat)
-    _, tasks, faults, stops = flat[-4:].tolist()
-    flat /= tasks
+    flat[:-3] /= flat[-3].clone()
     sizes = [parameter.numel() for parameter in parameters]
     for parameter, part in zip(parameters, flat[:-4].split(sizes), strict=True):
         parameter.grad = part.view_as(parameter)
-    return Agreement(loss=float(flat[-4]), is_faulty=faults > 0, stop=stops > 0)
+    mean, _, faults, stops, norm = _read(*flat[-4:].unbind(), _norm(parameters))
+    return Agreement(loss=mean, gradient_norm=norm, is_faulty=faults > 0, stop=stops > 0)
+
+
+def _norm(parameters: list[nn.Parameter]) -> Tensor:
+    return nn.utils.get_total_norm([parameter.grad for parameter in parameters])
+
+
+def _read(*scalars: Tensor) -> list[float]:
+    """Values of tensors of one device; a scalar on the CPU is that of a share that never reached the device."""
+    device = scalars[-1].device
+    return torch.stack([scalar.to(device).float() for scalar in scalars]).tolist()
 
 
 def _backward(
@@ -202,11 +215,11 @@ def _backward(
     total = torch.zeros((), device=device)
     for number in range(parts):
         first, stop = number * tasks // parts, (number + 1) * tasks // parts
-        part = batch.part(first, stop)
-        inputs = thin(network_inputs(part, device), first)
+        part = on_device(batch.part(first, stop), device)
+        inputs = thin(part.inputs, first)
         with mixed_precision(device, dtype):
             prediction = network(inputs)
-        losses = query_losses(prediction, torch.from_numpy(part.y_query).to(device), smoothing=options.smoothing)
+        losses = query_losses(prediction, part.y_query, smoothing=options.smoothing)
         loss = losses.mean() * ((stop - first) / tasks)
         loss.backward()
         total += loss.detach()
@@ -225,9 +238,9 @@ def _label_fault(batch: TaskBatch) -> str:
     return ""
 
 
-def _reason(agreement: Agreement, norm: float) -> SkipReason | None:
+def _reason(agreement: Agreement) -> SkipReason | None:
     if agreement.is_faulty:
         return SkipReason.DATA
     if not math.isfinite(agreement.loss):
         return SkipReason.LOSS
-    return None if math.isfinite(norm) else SkipReason.GRADIENT
+    return None if math.isfinite(agreement.gradient_norm) else SkipReason.GRADIENT

@@ -100,6 +100,7 @@ def train(state: TrainState, config: LoopConfig, *, hooks: LoopHooks) -> None:
         if last:
             return
         if stop:
+            hooks.event("training stopped", step=step)
             raise Failure(ExitCode.INTERRUPTED, f"stopped at step {step}; the same command goes on from there")
         factor = schedule(step, num_steps=config.num_steps, config=config.optimizer)
         result = _step(state, config, factor=factor, dtype=dtype, hooks=hooks)

@@ -64,6 +64,12 @@ def save_state(root: pathlib.Path, state: TrainState, *, validation: dict[str, f
     return checkpoint.save_checkpoint(root, step=state.step, network=state.network, state=training)
 
 
+def checkpoint_bytes(state: TrainState) -> int:
+    """What `save_state` writes, in bytes: its tensors, and 1 MiB for headers and JSON."""
+    tensors = [*state.network.state_dict().values(), *state.optimizer.state_tensors().values()]
+    return sum(tensor.nbytes for tensor in tensors) + 2**20
+
+
 def read_validation(folder: pathlib.Path) -> dict[str, float]:
     """The validation figures that were saved with a checkpoint."""
     return checkpoint.load_state(folder).values["validation"]

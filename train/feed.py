@@ -7,8 +7,11 @@ digest that only a finished shard set has.
 import contextlib
 import dataclasses
 import enum
+import functools
 import time
 from collections.abc import Callable, Iterator
+
+import torch
 
 from priors.batches import BatchPlan
 from priors.fresh_tasks import BatchesAhead, FreshConfig, FreshPlan, fresh_digest
@@ -16,6 +19,7 @@ from priors.recipe import Recipe
 from priors.shards import ShardSet
 from priors.splits import SplitConfig
 from priors.task import TaskBatch
+from train.device_feed import DeviceFeed
 
 
 class TaskSource(enum.StrEnum):
@@ -79,8 +83,10 @@ class FeedPlan:
 
 
 @contextlib.contextmanager
-def open_feed(plan: FeedPlan, *, rank: int, world_size: int) -> Iterator[Feed]:
-    """The batches of one worker, or its parts of them.
+def open_feed(
+    plan: FeedPlan, *, rank: int, world_size: int, device: torch.device = torch.device("cpu")
+) -> Iterator[Feed]:
+    """The batches of one worker, or its parts of them, on their way to `device`.
 
     Raises:
         Failure: what is wrong with the shards, or with the recipe.
@@ -88,7 +94,9 @@ def open_feed(plan: FeedPlan, *, rank: int, world_size: int) -> Iterator[Feed]:
     if plan.fresh is None:
         shards = ShardSet.open(plan.shards)
         batches = BatchPlan(shards, batch_size=plan.batch_size, seed=plan.seed, split=plan.split)
-        yield Feed(digest=shards.digest, batch=lambda step: batches.batch(step, rank=rank, world_size=world_size))
+        own = functools.partial(batches.batch, rank=rank, world_size=world_size)
+        with DeviceFeed(own, device=device, num_steps=plan.num_steps) as staged:
+            yield Feed(digest=shards.digest, batch=staged.batch, expect=staged.expect)
         return
     fresh = FreshPlan(
         recipe=plan.fresh,
@@ -98,5 +106,13 @@ def open_feed(plan: FeedPlan, *, rank: int, world_size: int) -> Iterator[Feed]:
         rank=rank,
         world_size=world_size,
     )
-    with BatchesAhead(fresh, num_batches=plan.num_steps, config=plan.drawing) as ahead:
-        yield Feed(digest=fresh_digest(plan.fresh), batch=ahead.batch, expect=ahead.expect)
+    with (
+        BatchesAhead(fresh, num_batches=plan.num_steps, config=plan.drawing) as ahead,
+        DeviceFeed(ahead.batch, device=device, num_steps=plan.num_steps) as staged,
+    ):
+
+        def expect(step: int) -> None:
+            ahead.expect(step)
+            staged.expect(step)
+
+        yield Feed(digest=fresh_digest(plan.fresh), batch=staged.batch, expect=expect)

@@ -23,7 +23,7 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
         Failure: damaged shards, another run's checkpoints, divergence, an unwritable folder, a stop.
     """
     torch.set_num_threads(job.threads)
-    with open_feed(job.feed_plan(), rank=place.rank, world_size=place.world_size) as feed:
+    with open_feed(job.feed_plan(), rank=place.rank, world_size=place.world_size, device=place.device) as feed:
         _run(job, place, feed=feed, should_stop=should_stop)
 
 

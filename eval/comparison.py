@@ -117,7 +117,7 @@ def compare(
             for predictor in predictors:
                 found = []
                 for episode in cell:
-                    found.append(_scores(episode, predictor, unit=unit, table=table))
+                    found.append(episode_scores(episode, predictor, unit=unit, table=table))
                     done += 1
                     meter(done, f"{table} {predictor.name}")
                 rows += _rows(found, kind=cell[0].task.kind, table=table, model=predictor.name, seed=seed)
@@ -166,7 +166,12 @@ def _table_means(rows: Sequence[ResultRow], metric: str) -> dict[tuple[str, str]
     return {key: {model: float(np.mean(found)) for model, found in models.items()} for key, models in values.items()}
 
 
-def _scores(episode: Episode, predictor: Predictor, *, unit: Unit, table: str) -> dict[str, float]:
+def episode_scores(episode: Episode, predictor: Predictor, *, unit: Unit, table: str) -> dict[str, float]:
+    """Every score of one predictor on one episode, and the `seconds` that it took.
+
+    Raises:
+        Failure: DIVERGED, naming model and table, for an answer that is no distribution.
+    """
     evidence, answers = _private(episode.evidence()), episode.answers()
     known = episode.evidence().y_context
     start = time.perf_counter()

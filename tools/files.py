@@ -55,21 +55,42 @@ def _write_failure(path: pathlib.Path, error: OSError, *, needed: int) -> Failur
     return Failure(ExitCode.NOT_WRITABLE, f"{path} is not writable ({error.strerror}): {mend}")
 
 
+def check_room(folder: pathlib.Path, *, needed: int, what: str) -> None:
+    """Refuses what the disk of `folder` has no room for, before anything is written.
+
+    Args:
+        folder: where it will lie; it need not exist yet.
+        needed: bytes.
+        what: the noun for the message, such as "the checkpoint of step 10".
+
+    Raises:
+        Failure: DISK_FULL, with the bytes needed and free.
+    """
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(there).free
+    if free < needed:
+        room = f"needs {needed} bytes ({needed / 1e6:.1f} MB) and {free} bytes ({free / 1e6:.1f} MB) are free"
+        raise Failure(ExitCode.DISK_FULL, f"{what} {room} in {folder}: free space or choose another --root")
+
+
 def write_json(path: pathlib.Path, value: Any) -> None:
     """Writes `value` as indented JSON with sorted keys, whole or not at all."""
     write_bytes(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
 
 
 def append_json_line(path: pathlib.Path, record: Mapping[str, Any]) -> None:
-    """Appends one JSON object as a line.
+    """Appends one JSON object as a line of its own, also behind a line that a crash has cut short.
 
     Raises:
         Failure: DISK_FULL, NOT_WRITABLE.
     """
     line = json.dumps(record) + "\n"
     try:
-        with path.open("a") as file:
-            file.write(line)
+        with path.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else "\n" + line
+            file.write(line.encode())
     except OSError as error:
         raise _write_failure(path, error, needed=len(line)) from error
 

@@ -2,10 +2,12 @@
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
+from model.network import Network
 from tools.failure import ExitCode, Failure
 
-_FORWARDS_IN_STEP = 3  # a backward pass costs two forward ones
+_FORWARDS_IN_STEP = 2  # at least: a backward pass is counted as two forward ones, and takes from 1.1 on a CPU
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,7 @@ class WatchConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What training and looking pass through the network, in cells (rows × features of a task).
+    """What training and looking cost, in multiplications of a forward pass (see `forward_work`).
 
     Args:
         step: of one training step, as far as one worker computes it.
@@ -66,6 +68,17 @@ class Schedule:
         return self.every is not None and step > 0 and step % self.every == 0
 
 
+def forward_work(network: Network, shapes: Iterable[tuple[int, int]]) -> float:
+    """Multiplications of weights in a forward pass over tasks of (rows, features), attention left out.
+
+    Every weight of the transformer over rows and of the head is used once a row, every other one once a cell.
+    """
+    parts = {name: sum(p.numel() for p in part.parameters()) for name, part in network.named_children()}
+    per_row = parts["icl"] + parts["head"]
+    per_cell = sum(parts.values()) - per_row
+    return float(sum(rows * (per_row + features * per_cell) for rows, features in shapes))
+
+
 def schedule_of(costs: Costs, *, budget_share: float, validate_every: int, overhead: float) -> Schedule:
     """As many looks as the budget has room for.
 
@@ -76,8 +89,7 @@ def schedule_of(costs: Costs, *, budget_share: float, validate_every: int, overh
         costs: counted.
         budget_share: of the time, for validation and looks together.
         validate_every: steps between two validations.
-        overhead: how many times more a cell costs in a look than in a training step's forward pass: small batches, and
-            scores.
+        overhead: how many times longer a multiplication takes in a look than in a training step.
     """
     training = costs.step * _FORWARDS_IN_STEP * validate_every
     look = costs.look * overhead

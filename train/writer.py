@@ -1,18 +1,19 @@
-"""What the first worker does for all of a training job: validation, records and checkpoints."""
+"""What the first worker does for all of a training job: evaluation, records, checkpoints, events, early warning."""
 
 import json
 import pathlib
 from typing import Any
 
 from model import checkpoint
-from priors.generation import held_out_episodes
 from tools import files
+from train.early_warning import EarlyWarning, Warned
+from train.evaluation import Evaluation
+from train.events import TEXT, RunEvent, was_cut_short
 from train.feed import Feed
 from train.job import TrainingJob, note_best
-from train.state import TrainState, save_state
-from train.validation import same_shape_batches, validation_figures
-
-VALIDATION_SEED = 1  # of the held-out tasks that choose the checkpoint; those that report have other seeds
+from train.machine import Machine
+from train.state import TrainState, checkpoint_bytes, save_state
+from train.validation import loss_name
 
 
 class Writer:
@@ -27,33 +28,72 @@ class Writer:
     def __init__(self, job: TrainingJob, state: TrainState, *, feed: Feed) -> None:
         self._job, self._feed = job, feed
         self._counted = state.tasks_seen  # up to the last record: the window over which its rate is
-        self._batches = same_shape_batches(
-            held_out_episodes(job.prior, seed=VALIDATION_SEED, count=job.num_validation_tasks)
-        )
-        _cut_records(job.metrics, state.step)
+        self._looked: dict[str, float] = {}
+        self._events = job.events()
+        self._warning = EarlyWarning(loss_name(job.network))
+        for record in _cut_records(job.metrics, state.step):
+            self._warning.see(record)  # told by the sitting that wrote it
+        device, world_size = next(state.network.parameters()).device, state.numerics.get("num_workers", 1)
+        self._tell_beginning(state, workers=world_size)
+        self._evaluation = Evaluation(job, state.network, world_size=world_size, event=self.event)
+        self._machine = Machine(device, folder=pathlib.Path(job.folder))
+
+    def event(self, name: str, **facts: Any) -> None:
+        """Appends to the events of the run what happened to this model."""
+        self._events.write(name, kind=self._job.network.kind.value, **facts)
+
+    def _tell_beginning(self, state: TrainState, *, workers: int) -> None:
+        cut_short = was_cut_short(self._events.read(), kind=self._job.network.kind.value)
+        name = RunEvent.TRAINING_RESUMED if state.step else RunEvent.TRAINING_STARTED
+        if cut_short:
+            name, text = RunEvent.WORKER_LOST, f"resumed from step {state.step} with {workers} workers"
+        else:
+            text = f"from step {state.step} with {workers} workers"
+        self.event(name, step=state.step, workers=workers, **{TEXT: text})
 
     def validate(self, state: TrainState) -> dict[str, float]:
-        """Figures of the held-out tasks that choose the checkpoint."""
-        return validation_figures(state.network, self._batches)
+        """Figures of the held-out tasks that choose the checkpoint; where a look is due, the next record gets it."""
+        figures = self._evaluation.validate(state)
+        self._looked = self._evaluation.look(state)
+        return figures
 
     def record(self, record: dict[str, Any]) -> None:
-        """Appends a record to the metrics file."""
+        """Appends a record to the metrics file, with what was measured beside it, and warns where it must."""
         if "train/tasks_per_second" in record:
             seconds = (record["train/tasks_seen"] - self._counted) / record["train/tasks_per_second"]
-            record = record | {"train/waiting_share": self._feed.seconds_waited() / seconds}
+            record = record | {"train/waiting_share": self._feed.seconds_waited() / seconds} | self._machine.sample()
             self._counted = record["train/tasks_seen"]
+        record, self._looked = record | self._looked, {}
         files.append_json_line(self._job.metrics, record)
+        for warned in self._warning.see(record):
+            self._warn(warned)
+
+    def _warn(self, warned: Warned) -> None:
+        text = f"{warned.sign} {warned.value:.4g} at step {warned.step} is above {warned.bound:.4g}"
+        facts = {"sign": warned.sign.value, "value": warned.value, "bound": warned.bound}
+        self.event(RunEvent.EARLY_WARNING, step=warned.step, **facts, **{TEXT: text})
 
     def save(self, state: TrainState, figures: dict[str, float]) -> None:
-        """Writes a checkpoint, notes the best one and removes old ones."""
-        save_state(self._job.checkpoints, state, validation=figures)
-        best = note_best(self._job)
-        checkpoint.prune(self._job.checkpoints, keep=self._job.loop.keep_checkpoints, protected={best})
+        """Writes a checkpoint, notes the best one and removes old ones.
+
+        Raises:
+            Failure: DISK_FULL, before anything is written where the room is known to be too small; NOT_WRITABLE.
+        """
+        job, needed = self._job, checkpoint_bytes(state)
+        files.check_room(job.checkpoints, needed=needed, what=f"the checkpoint of step {state.step}")
+        save_state(job.checkpoints, state, validation=figures)
+        best = note_best(job)
+        checkpoint.prune(job.checkpoints, keep=job.loop.keep_checkpoints, protected={best})
+        name = loss_name(job.network)
+        self.event(RunEvent.CHECKPOINT_SAVED, step=state.step, bytes=needed, best=best, **{name: figures.get(name)})
+        if state.step >= job.loop.num_steps:
+            self.event(RunEvent.TRAINING_ENDED, step=state.step)
         self._feed.seconds_waited()
         self._counted = state.tasks_seen
 
 
-def _cut_records(path: pathlib.Path, step: int) -> None:
-    """Drops what a run recorded after the checkpoint from which it goes on."""
+def _cut_records(path: pathlib.Path, step: int) -> list[dict[str, Any]]:
+    """Drops what a run recorded after the checkpoint from which it goes on; returns what stays."""
     kept = [record for record in files.read_json_lines(path) if record["step"] <= step and step > 0]
     files.write_bytes(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
+    return kept

@@ -4,6 +4,7 @@ Shapes: L query positions, S key positions, H heads, D_h head width, W model wid
 """
 
 import enum
+import itertools
 import math
 from typing import Any
 
@@ -95,15 +96,14 @@ def _attend_fused(query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | N
         bias, blind = _open_blind_rows(bias)
         bias = bias.to(query.dtype).expand(*leading, *bias.shape[-3:]).reshape(-1, *bias.shape[-3:])
     parts = [part.reshape(-1, *part.shape[-3:]) for part in (query, key, value)]
-    rows = range(0, len(parts[0]), _FUSED_BATCH)
-    outputs = [
-        F.scaled_dot_product_attention(
-            *(part[row : row + _FUSED_BATCH] for part in parts),
-            attn_mask=None if bias is None else bias[row : row + _FUSED_BATCH],
-        )
-        for row in rows
-    ]
-    output = (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unflatten(0, leading)
+    if len(parts[0]) <= _FUSED_BATCH:
+        output = F.scaled_dot_product_attention(*parts, attn_mask=bias)
+    else:
+        chunks = zip(*(part.split(_FUSED_BATCH) for part in parts), strict=True)
+        masks = itertools.repeat(None) if bias is None else bias.split(_FUSED_BATCH)
+        rows = [F.scaled_dot_product_attention(*chunk, attn_mask=mask) for chunk, mask in zip(chunks, masks)]
+        output = torch.cat(rows)
+    output = output.unflatten(0, leading)
     return output if blind is None else output.masked_fill(blind, 0.0)
 
 

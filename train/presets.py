@@ -2,7 +2,8 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import tyro
@@ -65,6 +66,19 @@ class ScoringConfig:
     """Seconds, at most, for measuring what a prediction costs over context rows and query rows (0: not measured)."""
 
 
+NEUTRAL: Mapping[str, Any] = {
+    "name": None,
+    "root": None,
+    "tracking_uri": None,
+    "cluster": ClusterConfig(),
+    "drawing": FreshConfig(),
+    "watch": WatchConfig(),
+    "resume": False,
+    "accept_changes": False,
+}
+"""Fields of a main job that change no result, as they count for its identity."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainConfig:
     """The main job: shards, two models, audits, scores, report, tracking."""
@@ -100,9 +114,7 @@ class PretrainConfig:
 
     def identity(self) -> "PretrainConfig":
         """The config without what changes no result: name, places, cluster, how tasks are drawn ahead, what is watched."""
-        places = {"name": None, "root": None, "tracking_uri": None, "cluster": ClusterConfig()}
-        manner = {"drawing": FreshConfig(), "watch": WatchConfig(), "resume": False, "accept_changes": False}
-        return dataclasses.replace(self, **places, **manner)
+        return dataclasses.replace(self, **NEUTRAL)
 
     def models(self) -> dict[TaskKind, ModelConfig]:
         """The two models by kind."""

@@ -68,9 +68,21 @@ class Checkpoint:
 
 
 def save_checkpoint(
-    root: pathlib.Path, *, step: int, network: Network, state: TrainingState | None = None
+    root: pathlib.Path,
+    *,
+    step: int,
+    network: Network,
+    state: TrainingState | None = None,
+    weights: dict[str, Tensor] | None = None,
 ) -> pathlib.Path:
     """Writes `root/step-XXXXXXXX`, whole or not at all; an existing one of the same step is replaced.
+
+    Args:
+        root: folder of all checkpoints of a run.
+        step: of this one.
+        network: whose config, and by default whose weights, it holds.
+        state: what training needs to go on from it.
+        weights: to predict with, where they are not those of the network (such as their average).
 
     Raises:
         Failure: DISK_FULL or NOT_WRITABLE.
@@ -79,7 +91,7 @@ def save_checkpoint(
     staged, replaced = _hidden(folder), _hidden(folder)
     try:
         staged.mkdir(parents=True)
-        _fill(staged, network=network, state=state)
+        _fill(staged, config=network.config, weights=weights or network.state_dict(), state=state)
         files.write_manifest(staged, format_version=FORMAT_VERSION, extra={"step": step})
         if folder.exists():
             folder.rename(replaced)
@@ -96,9 +108,11 @@ def save_checkpoint(
     return folder
 
 
-def _fill(staged: pathlib.Path, *, network: Network, state: TrainingState | None) -> None:
-    files.write_bytes(staged / _WEIGHTS, _packed(network.state_dict()))
-    files.write_json(staged / _CONFIG, configs.to_json(network.config))
+def _fill(
+    staged: pathlib.Path, *, config: NetworkConfig, weights: dict[str, Tensor], state: TrainingState | None
+) -> None:
+    files.write_bytes(staged / _WEIGHTS, _packed(weights))
+    files.write_json(staged / _CONFIG, configs.to_json(config))
     if state is not None:
         files.write_bytes(staged / _STATE, _packed(state.tensors))
         files.write_json(staged / _VALUES, state.values)

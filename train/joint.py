@@ -19,7 +19,7 @@ from model.network import Network
 from model.shared_backbone import SharedBackbone, is_shared
 from priors.task import TaskBatch
 from tools.failure import ExitCode, Failure
-from train.optimization import MuonAdamW
+from train.optimizers import Optimizer
 from train.step import query_losses
 
 Gradients = dict[str, Tensor]
@@ -147,7 +147,7 @@ def cosine(left: Tensor, right: Tensor) -> float:
 
 def joint_step(
     network: SharedBackbone,
-    optimizer: MuonAdamW,
+    optimizer: Optimizer,
     *,
     halves: Mapping[LabelKind, Sequence[TaskBatch]],
     weights: LossWeights,

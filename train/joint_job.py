@@ -25,7 +25,7 @@ from tools.failure import BadInput, ExitCode
 from train.interference import Arms, loss_table, num_arm_steps, stage_table, task_table, train_arms
 from train.joint import LossWeights
 from train.joint_loop import Budget, train_alone
-from train.optimization import OptimizerConfig
+from train.optimization import OptimizerConfig, OptimizerKind
 from train.state import initial_network
 from train.step import compute_dtype
 from train.validation import same_shape_batches
@@ -92,6 +92,12 @@ def checked(config: JointConfig) -> JointConfig:
     if size % 2 or group % size:
         mend = f"give an even number that divides --shards.group-size {group}"
         raise BadInput(ExitCode.BAD_FLAG, f"--batch-size {size} does not fit: {mend}")
+    for name in ("optimizer", "single_optimizer"):
+        if getattr(config, name).kind is OptimizerKind.SCHEDULE_FREE:
+            flag = f"--{name.replace('_', '-')}.kind"
+            others = " or ".join(kind for kind in OptimizerKind if kind is not OptimizerKind.SCHEDULE_FREE)
+            what = f"{flag} {OptimizerKind.SCHEDULE_FREE} trains no joint network"
+            raise BadInput(ExitCode.BAD_FLAG, f"{what}: give {others}")
     checked_seed(config.seed)
     return config
 

@@ -19,6 +19,7 @@ from tools.failure import ExitCode
 from train.interference import num_arm_steps, task_losses
 from train.joint import LossWeights
 from train.joint_job import REPORTING_SEED, JointConfig, checked, run_joint
+from train.optimization import OptimizerConfig, OptimizerKind
 from train.toy import small_network
 from train.validation import same_shape_batches
 
@@ -39,6 +40,9 @@ _CONFIG = JointConfig(
 class _Done:
     out: pathlib.Path
     record: dict[str, Any]
+
+
+_SCHEDULE_FREE = OptimizerConfig(kind=OptimizerKind.SCHEDULE_FREE)
 
 
 def _run(root: pathlib.Path, name: str) -> _Done:
@@ -116,9 +120,11 @@ def test_the_record_says_what_ran_and_promises_nothing(done: _Done) -> None:
         ({"batch_size": 8}, "--batch-size 8 does not fit"),
         ({"num_held_out_tasks": 2}, "--num-held-out-tasks 2 is too small: give 3 or more"),
         ({"seed": -1}, "--seed -1"),
+        ({"optimizer": _SCHEDULE_FREE}, "--optimizer.kind schedule_free trains no joint network: give muon or adamw"),
+        ({"single_optimizer": _SCHEDULE_FREE}, "--single-optimizer.kind schedule_free"),
     ],
 )
-def test_numbers_with_which_nothing_can_begin_are_refused(change: dict[str, int], message: str) -> None:
+def test_numbers_with_which_nothing_can_begin_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(Exception, match=message) as refusal:
         checked(dataclasses.replace(_CONFIG, **change))
     assert refusal.value.code is ExitCode.BAD_FLAG

@@ -13,7 +13,8 @@ from priors.batches import BatchPlan
 from priors.task import TaskBatch
 from tools.failure import ExitCode, Failure
 from train.joint import JointStep, LossWeights, joint_step
-from train.optimization import MuonAdamW, OptimizerConfig, schedule
+from train.optimization import OptimizerConfig, schedule
+from train.optimizers import Optimizer, make_optimizer
 from train.step import compute_dtype, training_step
 
 _MAX_SKIPPED = 10
@@ -107,10 +108,10 @@ def padded_shares(batch: TaskBatch) -> dict[str, float]:
     return {"outputs": outputs, "queries": 1 - float(batch.query_mask.mean())}
 
 
-def _begin(network: torch.nn.Module, budget: Budget) -> tuple[MuonAdamW, torch.dtype, int]:
+def _begin(network: torch.nn.Module, budget: Budget) -> tuple[Optimizer, torch.dtype, int]:
     network.train()
     device = next(network.parameters()).device
-    return MuonAdamW(network, budget.optimizer), compute_dtype(device), 0
+    return make_optimizer(network, budget.optimizer), compute_dtype(device), 0
 
 
 def _checked(skipped: int, step: int) -> int:

@@ -13,14 +13,15 @@ import torch
 from model.network import NetworkInputs
 from priors.task import TaskBatch
 from tools.failure import ExitCode, Failure
-from train.optimization import OptimizerConfig, schedule
+from train.averaging import AveragingConfig, AveragingKind
+from train.optimization import OptimizerConfig, OptimizerKind, schedule
 from train.regularisation import RegularisationConfig
 from train.state import TrainState
 from train.step import SkipReason, StepOptions, StepResult, compute_dtype, training_step
 
 _MAX_SKIPPED_IN_ROW = 10
 _MAX_SKIPPED_SHARE = 0.01  # of the first 1,000 steps or of all steps, whichever is more
-_LOWER = "lower the learning rates (--<kind>.loop.optimizer.matrix-lr)"
+_LOWER = "lower the learning rates (--<kind>.loop.optimizer.matrix-lr, vector-lr)"
 _AT_LEAST_ONE = ("num_steps", "batch_size", "accumulation", "log_every", "checkpoint_every", "keep_checkpoints")
 
 
@@ -44,6 +45,8 @@ class LoopConfig:
     """Optimizer and schedule."""
     regularisation: RegularisationConfig = RegularisationConfig()
     """What is left out of the context, and smoothed."""
+    averaging: AveragingConfig = AveragingConfig()
+    """Which mean of the latest weights is deployed."""
 
     def __post_init__(self) -> None:
         """Refuses numbers of steps, tasks and checkpoints that are none.
@@ -54,6 +57,10 @@ class LoopConfig:
         for name in _AT_LEAST_ONE:
             if getattr(self, name) < 1:
                 raise Failure(ExitCode.BAD_FLAG, f"loop.{name} is {getattr(self, name)}: give 1 or more")
+        averaging, optimizer = self.averaging.kind, self.optimizer.kind
+        if optimizer is OptimizerKind.SCHEDULE_FREE and averaging is not AveragingKind.NONE:
+            mend = f"give {AveragingKind.NONE}: the {optimizer} optimizer averages by itself"
+            raise Failure(ExitCode.BAD_FLAG, f"loop.averaging.kind is {averaging}: {mend}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,6 +114,8 @@ def train(state: TrainState, config: LoopConfig, *, hooks: LoopHooks) -> None:
         stop = result.stop
         state.step = step + 1
         state.tasks_seen += config.batch_size
+        if state.average is not None and not result.skipped:
+            state.average.update(state.optimizer.num_updates)
         _count_skip(state, result, event=hooks.event)
         window.add(result)
         if state.step % config.log_every == 0:
@@ -152,7 +161,8 @@ def _cause(result: StepResult) -> str:
 
 def _check_weights(state: TrainState, *, event: Callable[..., None]) -> None:
     """Refuses, on every worker alike, to make weights durable that are none."""
-    wrong = [name for name, tensor in state.network.named_parameters() if not tensor.isfinite().all()]
+    weights = [*state.network.named_parameters(), *(state.averaged_weights() or {}).items()]
+    wrong = [name for name, tensor in weights if not tensor.isfinite().all()]
     if wrong:
         event("diverged", step=state.step, reason="weights", detail=wrong[0])
         what = f"weights are not finite at step {state.step} (the first is {wrong[0]})"

@@ -11,8 +11,9 @@ from model.label_injection import LabelKind
 from model.network import NetworkInputs
 from priors.task import TaskBatch, TaskKind
 from tools.failure import ExitCode, Failure
+from train.averaging import AveragingConfig, AveragingKind, make_average
 from train.loop import LoopConfig, LoopHooks, train
-from train.optimization import OptimizerConfig
+from train.optimization import OptimizerConfig, OptimizerKind
 from train.state import TrainState, fresh_state
 from train.toy import small_network, toy_batch
 
@@ -133,6 +134,31 @@ def test_weights_that_are_not_finite_are_not_saved_although_no_step_was_skipped(
     hooks = dataclasses.replace(recorder.hooks(), record=lambda record: _poison(state))
     with pytest.raises(Failure, match="weights are not finite at step 1") as caught:
         train(state, LoopConfig(num_steps=50, batch_size=4, log_every=1, checkpoint_every=1), hooks=hooks)
+    assert caught.value.code is ExitCode.DIVERGED and recorder.saves == []
+
+
+def test_the_average_takes_in_every_update_and_no_skipped_step() -> None:
+    """What is skipped moves no weights."""
+    recorder, state = _Recorder(broken_steps=range(2, 4)), _state()
+    state.average = make_average(state.network, AveragingConfig(kind=AveragingKind.LATEST, points=9, every=1))
+    train(state, LoopConfig(num_steps=6, batch_size=4), hooks=recorder.hooks())
+    assert len({name.split("/")[0] for name in state.average.state_tensors()}) == 4
+
+
+def test_two_averages_at_once_are_refused() -> None:
+    schedule_free = OptimizerConfig(kind=OptimizerKind.SCHEDULE_FREE)
+    with pytest.raises(Failure, match="^loop.averaging.kind is ema: give none: the schedule_free optimizer aver"):
+        LoopConfig(optimizer=schedule_free, averaging=AveragingConfig(kind=AveragingKind.EMA))
+    assert LoopConfig(optimizer=schedule_free).averaging.kind is AveragingKind.NONE
+
+
+def test_an_average_that_is_not_finite_is_not_saved() -> None:
+    """T7: although the weights that are trained are."""
+    recorder, state = _Recorder(), _state()
+    state.average = make_average(state.network, AveragingConfig(kind=AveragingKind.EMA))
+    next(iter(state.average.weights().values())).fill_(torch.nan)
+    with pytest.raises(Failure, match="weights are not finite at step 2") as caught:
+        train(state, LoopConfig(num_steps=2, batch_size=4), hooks=recorder.hooks())
     assert caught.value.code is ExitCode.DIVERGED and recorder.saves == []
 
 

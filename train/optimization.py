@@ -1,4 +1,4 @@
-"""How weights move: Muon for matrices, AdamW for the rest, and the learning-rate schedule.
+"""How weights move: Muon for matrices and AdamW for the rest, or AdamW for all, and the learning-rate schedule.
 
 Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest semi-orthogonal matrix, found by a quintic
 Newton–Schulz iteration, scaled so that its root mean square matches AdamW's (Liu et al. 2025, Muon is Scalable, eq. 4).
@@ -19,6 +19,14 @@ from tools.failure import ExitCode, Failure
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
+class OptimizerKind(enum.StrEnum):
+    """Optimizers by name."""
+
+    MUON = "muon"  # Muon for the matrices of hidden layers, AdamW for the rest
+    ADAMW = "adamw"  # AdamW for all (Loshchilov and Hutter 2019)
+    SCHEDULE_FREE = "schedule_free"  # schedule-free AdamW for all, see `train.schedule_free`
+
+
 class Decay(enum.StrEnum):
     """How the learning rate falls."""
 
@@ -31,14 +39,16 @@ class Decay(enum.StrEnum):
 class OptimizerConfig:
     """Optimizer and schedule."""
 
+    kind: OptimizerKind = OptimizerKind.MUON
+    """Which optimizer."""
     matrix_lr: float = 1e-2
-    """Peak learning rate of Muon, at AdamW's root mean square."""
+    """Peak learning rate of Muon, at AdamW's root mean square; the other optimizers do not read it."""
     vector_lr: float = 3e-3
-    """Peak learning rate of AdamW (embeddings, norms, biases, tokens, output layers)."""
+    """Peak learning rate of AdamW: with Muon, of embeddings, norms, biases, tokens and output layers; else of all."""
     matrix_momentum: float = 0.95
     """Nesterov momentum of Muon."""
     betas: tuple[float, float] = (0.9, 0.99)
-    """AdamW's averaging rates."""
+    """AdamW's averaging rates; the first is the interpolation of the schedule-free form."""
     weight_decay: float = 0.01
     """Decoupled decay of the matrices."""
     clip_norm: float = 1.0
@@ -46,7 +56,7 @@ class OptimizerConfig:
     warmup_share: float = 0.03
     """Share of the steps over which the rate rises linearly from 0."""
     decay: Decay = Decay.LINEAR
-    """How it falls after that."""
+    """How it falls after that (schedule-free: not at all)."""
     decay_share: float = 0.5
     """Share of the steps, at the end, over which it falls towards `final_factor` (inverse_sqrt has no such share)."""
     final_factor: float = 0.02
@@ -84,6 +94,8 @@ def schedule(step: int, *, num_steps: int, config: OptimizerConfig) -> float:
     warmup = max(1, round(config.warmup_share * num_steps))
     decay = max(1, round(config.decay_share * num_steps))
     rise = min(1.0, (step + 1) / warmup)
+    if config.kind is OptimizerKind.SCHEDULE_FREE:
+        return rise
     if config.decay is Decay.INVERSE_SQRT:
         return min(rise, math.sqrt(warmup / (step + 1)))
     fall = min(1.0, (num_steps - step) / decay)
@@ -102,16 +114,24 @@ def orthogonalised(matrices: Tensor, *, steps: int = 5) -> Tensor:
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(steps):
         gram = x @ x.mT
-        x = torch.baddbmm(x, b * gram + c * (gram @ gram), x, beta=a)
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.mT if tall else x).float()
 
 
 class MuonAdamW:
-    """One optimizer over named parameters whose whole state is named tensors."""
+    """Muon and AdamW over named parameters, or AdamW over all of them. The whole state is named tensors.
+
+    Args:
+        network: whose parameters move.
+        config: its kind says which.
+    """
 
     def __init__(self, network: nn.Module, config: OptimizerConfig) -> None:
         self.config = config
         matrices, self._rest = split_parameters(network)
+        self._decayed: list[nn.Parameter] = []  # what AdamW decays; Muon decays its own
+        if config.kind is OptimizerKind.ADAMW:
+            self._decayed, matrices, self._rest = list(matrices.values()), {}, dict(network.named_parameters())
         self._groups: dict[tuple[int, int], dict[str, nn.Parameter]] = {}
         for name, parameter in matrices.items():
             self._groups.setdefault(tuple(parameter.shape), {})[name] = parameter
@@ -142,6 +162,8 @@ class MuonAdamW:
         beta1, beta2 = self.config.betas
         parameters = list(self._rest.values())
         gradients = [parameter.grad for parameter in parameters]
+        if self._decayed:
+            torch._foreach_mul_(self._decayed, 1 - rate * self.config.weight_decay)
         first, second = list(self._first.values()), list(self._second.values())
         torch._foreach_lerp_(first, gradients, 1 - beta1)
         torch._foreach_mul_(second, beta2)
@@ -151,6 +173,9 @@ class MuonAdamW:
         torch._foreach_sqrt_(denominator)
         torch._foreach_add_(denominator, 1e-8)
         torch._foreach_addcdiv_(parameters, first, denominator, -rate / correction1)
+
+    def averaged(self) -> None:
+        """This optimizer's weights are meant as they are: there is no average."""
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Everything that the next update depends on, beside the weights and `num_updates`."""

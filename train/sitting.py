@@ -30,7 +30,14 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
 def _run(job: TrainingJob, place: Place, *, feed: Feed, should_stop: Callable[[], bool]) -> None:
     """Trains on the batches of `feed`."""
     identity = {"config": configs.digest((job.network, job.loop, job.seed, job.split)), "data": feed.digest}
-    state = fresh_state(job.network, job.loop.optimizer, seed=job.seed, device=place.device, identity=identity)
+    state = fresh_state(
+        job.network,
+        job.loop.optimizer,
+        seed=job.seed,
+        device=place.device,
+        identity=identity,
+        averaging=job.loop.averaging,
+    )
     dtype = str(compute_dtype(place.device)).removeprefix("torch.")
     state.numerics = {"dtype": dtype, "num_workers": place.world_size, "device": place.device.type}
     if restore_state(job.checkpoints, state) and state.step >= job.loop.num_steps:

@@ -19,7 +19,7 @@ from model.regression_heads import RegressionPrediction
 from priors.task import TaskBatch, TaskKind
 from tools.failure import BadInput
 from train.device_feed import on_device
-from train.optimization import MuonAdamW
+from train.optimizers import Optimizer
 
 
 class SkipReason(enum.StrEnum):
@@ -125,7 +125,7 @@ def compute_dtype(device: torch.device) -> torch.dtype:
 
 def training_step(
     network: Network,
-    optimizer: MuonAdamW,
+    optimizer: Optimizer,
     *,
     batch: TaskBatch,
     factor: float,

@@ -1,21 +1,26 @@
 """Progress displays: a bar with rate and time left on a terminal, a plain line now and then in a log."""
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Iterator
 from typing import Protocol
 
-from rich import console, progress
+from rich import console, progress, table
 
 _LOG_INTERVAL_SECONDS = 10.0
+_DUMB = ("", "dumb", "unknown")
 
 
 class Meter(Protocol):
     """What work reports to."""
 
-    def __call__(self, done: int, note: str = "") -> None:
-        """`done` units are finished in all; `note` is shown beside, such as a loss."""
+    def __call__(self, done: int, note: str = "", seconds_left: float | None = None) -> None:
+        """`done` units are finished in all; `note` is shown beside, such as a loss.
+
+        Whoever knows the time left better than by the mean rate says it.
+        """
 
 
 def say(text: str) -> None:
@@ -27,33 +32,54 @@ def say(text: str) -> None:
 @contextlib.contextmanager
 def meter(title: str, *, total: int, unit: str, done: int = 0) -> Iterator[Meter]:
     """Shows the progress of `total` units of work with rate (`unit`/s) and time left, on standard error."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB:
         with _bar(unit) as bar:
-            task = bar.add_task(title, total=total, completed=done, note="")
-            yield lambda done, note="": bar.update(task, completed=done, note=note)
+            task = bar.add_task(title, total=total, completed=done, note="", left=None)
+            yield lambda done, note="", seconds_left=None: bar.update(
+                task, completed=done, note=note, left=seconds_left
+            )
         return
     yield _LogMeter(title, total=total, unit=unit, done=done)
 
 
+def duration(seconds: float) -> str:
+    """A time as people say it: seconds up to two minutes, minutes up to two hours, then hours and minutes."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def _bar(unit: str) -> progress.Progress:
+    """Where the line is too narrow for all, the bar gives way first and the note is cut at its end."""
+    note = table.Column(no_wrap=True, overflow="ellipsis", ratio=8)
     columns = (
         progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
+        progress.BarColumn(bar_width=None, table_column=table.Column(ratio=1)),
         progress.MofNCompleteColumn(),
-        progress.TextColumn("{task.fields[note]}"),
+        progress.TextColumn("{task.fields[note]}", table_column=note),
         _RateColumn(unit),
-        progress.TimeRemainingColumn(),
+        _LeftColumn(),
     )
-    return progress.Progress(*columns, console=console.Console(stderr=True))
+    return progress.Progress(*columns, console=console.Console(stderr=True), expand=True)
 
 
 class _RateColumn(progress.ProgressColumn):
     def __init__(self, unit: str) -> None:
-        super().__init__()
+        super().__init__(table_column=table.Column(no_wrap=True))
         self._unit = unit
 
     def render(self, task: progress.Task) -> str:
         return f"{task.speed or 0:.1f} {self._unit}/s"
+
+
+class _LeftColumn(progress.ProgressColumn):
+    def __init__(self) -> None:
+        super().__init__(table_column=table.Column(no_wrap=True))
+
+    def render(self, task: progress.Task) -> str:
+        left = task.fields["left"] if task.fields["left"] is not None else task.time_remaining
+        return "time left unknown" if left is None else f"{duration(left)} left"
 
 
 class _LogMeter:
@@ -62,14 +88,16 @@ class _LogMeter:
     def __init__(self, title: str, *, total: int, unit: str, done: int) -> None:
         self._title, self._total, self._unit = title, total, unit
         self._start = self._shown = time.monotonic()
-        self._first = done
+        self._first, self._has_ended = done, False
 
-    def __call__(self, done: int, note: str = "") -> None:
-        now = time.monotonic()
-        if now - self._shown < _LOG_INTERVAL_SECONDS and done < self._total:
+    def __call__(self, done: int, note: str = "", seconds_left: float | None = None) -> None:
+        now, ends = time.monotonic(), done >= self._total and not self._has_ended
+        if now - self._shown < _LOG_INTERVAL_SECONDS and not ends:
             return
-        self._shown = now
+        self._shown, self._has_ended = now, done >= self._total
         rate = (done - self._first) / max(now - self._start, 1e-9)
-        left = f"{(self._total - done) / rate:.0f} s left" if rate else "time left unknown"
+        if seconds_left is None and rate:
+            seconds_left = (self._total - done) / rate
+        left = "time left unknown" if seconds_left is None else f"{duration(seconds_left)} left"
         line = f"{self._title}: {done}/{self._total} {note} {rate:.1f} {self._unit}/s, {left}"
         say(" ".join(line.split()))

@@ -175,6 +175,17 @@ class Tracker:
         """Sets a tag of the run."""
         self._submit(f"tag {key}", lambda client, run_id: client.set_tag(run_id, key, value))
 
+    def set_tags(self, tags: Mapping[str, str]) -> None:
+        """Sets several tags of the run at once; long values are cut."""
+
+        def send(client: Any, run_id: str) -> None:
+            tag = load_mlflow().entities.RunTag
+            entries = [tag(_key(key), _text(value)) for key, value in tags.items()]
+            for part in _chunks(entries, _PARAMS_PER_CALL):
+                client.log_batch(run_id, tags=part)
+
+        self._submit("tags", send)
+
     def log_dataset(self, *, name: str, digest: str, source: str, context: str = "training") -> None:
         """Records a data set as an input of the run; the full digest is kept in its source and in a tag."""
 

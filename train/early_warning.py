@@ -4,9 +4,9 @@ Three signs, each told once for each episode. An episode ends when the figure is
 one that hovers about the bound is told once too.
 
 * **loss**: its moving average is above its lowest value by 3 standard deviations of one record, at least 0.02. The
-  deviation is measured on the run itself, from differences of neighbouring records (median of their size, so that a jump
-  does not widen the bound meant to catch it). The average over 20 records moves by 0.16 of that deviation by chance,
-  so 3 deviations are 19 of its own: no plateau gets there by chance, however long it lasts.
+  deviation is measured on the run itself, from differences of neighbouring records (median of their size, so that a
+  jump does not widen the bound meant to catch it). The average over 20 records moves by 0.16 of that deviation by
+  chance, so 3 deviations are 19 of its own: no plateau gets there by chance, however long it lasts.
 * **gradient norm**: a record's is above 5 times the median of the 100 records before. Clipping bounds what such a step
   does, yet the norm moves before the loss does. Records of five runs of `tiny` stayed below 1.5 times.
 * **validation**: worse than its best value by 0.05 at two looks in a row. All looks see the same tasks, so sampling

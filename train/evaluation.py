@@ -1,4 +1,4 @@
-"""Evaluation between steps: held-out tasks that choose the checkpoint, and looks that choose nothing; and their price."""
+"""Evaluation between steps: held-out tasks that choose the checkpoint, looks that choose nothing, and their price."""
 
 import pathlib
 import time

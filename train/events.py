@@ -1,7 +1,7 @@
 """What happened to a run, in order: one JSON line for each event in `runs/<name>/events.jsonl`.
 
 The process that was started writes runs and stages; the first worker of a training writes what belongs to it, with the
-`kind` of its model. Both only append. `time` is there for people: whoever reads events goes by the order of lines (T11).
+`kind` of its model. Both only append. `time` is there for people: who reads events goes by the order of lines (T11).
 """
 
 import datetime
@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tools import files
+
+EVENTS = "events.jsonl"
+"""The file's name in a run folder."""
 
 TEXT = "text"
 """The fact that holds a sentence for people."""

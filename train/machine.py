@@ -1,7 +1,7 @@
 """What the machine of the first worker is doing: processor, memory, disk and GPU, as records of a training.
 
-Names are those of MLflow's own system metrics, so that its page shows them. MLflow's sampler would watch the process that
-started the job, which on a cluster is not where training runs, and would send past the spool (K1).
+Names are those of MLflow's own system metrics, so that its page shows them. MLflow's sampler would watch the process
+that started the job, which on a cluster is not where training runs, and would send past the spool (K1).
 """
 
 import contextlib

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 from collections.abc import Callable, Iterator
@@ -22,10 +23,14 @@ from priors.recipe import Recipe
 from priors.shards import ShardSet
 from priors.task import TaskKind
 from tools import files, progress
-from tools.tracking import Tracker
+from tools.tracking import Tracker, flat
 from train.cluster import Workers
+from train.display import TrainingDisplay
+from train.events import EVENTS, RunEvent
 from train.feed import TaskSource
 from train.job import TrainingJob, note_best
+from train.presets import NEUTRAL
+from train.room import check_disk
 from train.run import FORMAT_VERSION, RunFolder
 from train.state import initial_network
 from train.workers import connected, run_jobs
@@ -47,13 +52,14 @@ def run_pipeline(run: RunFolder, render: Callable[[pathlib.Path], pathlib.Path])
     """
     real = {kind: _tables(run, kind) for kind in TaskKind}  # first: a table that cannot be read stops nothing later
     jobs = {kind: _job(run, kind) for kind in TaskKind}
+    check_disk(jobs.values())
     with contextlib.ExitStack() as stack:
         workers = None
         if not all(job.is_complete() for job in jobs.values()):
             sizes = {job.loop.batch_size for job in jobs.values()}
             workers = stack.enter_context(connected(run.config.cluster, batch_sizes=sizes))
-        with _tracked(run) as tracker:
-            tracker.log_params({"config": run.config_json()})
+        with run.sitting(), _tracked(run) as tracker:
+            _log_config(run, tracker)
             _make_models(run, jobs, workers=workers, tracker=tracker)
             stack.close()
             with run.stage("audit"):
@@ -67,6 +73,7 @@ def run_pipeline(run: RunFolder, render: Callable[[pathlib.Path], pathlib.Path])
                 render(run.path)
             summary = _summary(run, trained)
             files.write_json(run.summary_path, summary)
+            run.events.write(RunEvent.RUN_ENDED)  # before the events are sent, which comes last
             _log_results(run, summary, tracker)
             return _completed(run, summary, undelivered=tracker.close("FINISHED"))
 
@@ -74,7 +81,7 @@ def run_pipeline(run: RunFolder, render: Callable[[pathlib.Path], pathlib.Path])
 def deliver(run: RunFolder, summary: dict[str, Any]) -> dict[str, Any]:
     """Sends a finished run to the tracking store again, because the store was away when it ended."""
     with _tracked(run) as tracker:
-        tracker.log_params({"config": run.config_json()})
+        _log_config(run, tracker)
         for kind in TaskKind:
             tracker.replay(run.kind_path(kind) / "metrics.jsonl", prefix=f"{kind}/")
         _log_results(run, summary, tracker)
@@ -90,6 +97,16 @@ def _tracked(run: RunFolder) -> Iterator[Tracker]:
     except BaseException as error:
         tracker.close("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         raise
+
+
+def _log_config(run: RunFolder, tracker: Tracker) -> None:
+    """Parameters cannot change in the store: what may, and what was changed with leave, becomes tags."""
+    config = run.config_json()
+    changed = {f"config.{field}": change for field, change in run.changed_fields().items()}
+    manner = {f"config.{name}": config[name] for name in NEUTRAL}
+    params = flat({"config": {name: part for name, part in config.items() if name not in NEUTRAL}})
+    tracker.log_params({name: value for name, value in params.items() if name not in changed})
+    tracker.set_tags({name: str(value) for name, value in {**flat(manner), **changed}.items()})
 
 
 def _completed(run: RunFolder, summary: dict[str, Any], *, undelivered: int) -> dict[str, Any]:
@@ -116,6 +133,8 @@ def _job(run: RunFolder, kind: TaskKind) -> TrainingJob:
         drawing=run.config.drawing,
         num_validation_tasks=run.config.data.num_validation_tasks,
         split=run.config.data.split,
+        watch=run.config.watch,
+        tables=None if run.config.tables is None else str(run.tables_folder()),
     )
 
 
@@ -149,32 +168,19 @@ def _shards(run: RunFolder, kind: TaskKind, job: TrainingJob) -> ShardSet:
 
 
 def _train(jobs: dict[TaskKind, TrainingJob], workers: Workers, tracker: Tracker) -> None:
-    total = sum(job.loop.num_steps for job in jobs.values())
     progress.say(f"training on {workers}")
-    with progress.meter("train", total=total, unit="steps", done=_last_steps(jobs)) as meter:
+    display = TrainingDisplay(jobs)
+    with progress.meter("train", total=display.total, unit="steps", done=display.done) as meter:
 
         def poll() -> None:
-            _show(jobs, meter)
+            display.refresh()
+            meter(display.done, display.note(), display.seconds_left())
             _replay(jobs, tracker)
 
-        run_jobs([job for job in jobs.values() if not job.is_complete()], workers, poll=poll)
-
-
-def _last_steps(jobs: dict[TaskKind, TrainingJob]) -> int:
-    """How many steps were recorded, over all models."""
-    return sum(records[-1]["step"] for job in jobs.values() if (records := files.read_json_lines(job.metrics)))
-
-
-def _show(jobs: dict[TaskKind, TrainingJob], meter: progress.Meter) -> None:
-    """Shows the sum of steps, and loss and rate of the model that trains now."""
-    note = "starting workers"
-    for kind, job in jobs.items():
-        records = [record for record in files.read_json_lines(job.metrics) if "train/loss" in record]
-        if records:
-            last = records[-1]
-            loss, rate = last["train/loss"], last["train/tasks_per_second"]
-            note = f"{kind} step {last['step']}/{job.loop.num_steps} loss {loss:.3f} {rate:.0f} tasks/s"
-    meter(_last_steps(jobs), note)
+        try:
+            run_jobs([job for job in jobs.values() if not job.is_complete()], workers, poll=poll)
+        finally:
+            display.refresh()
 
 
 def _replay(jobs: dict[TaskKind, TrainingJob], tracker: Tracker) -> None:
@@ -323,9 +329,16 @@ def _log_results(run: RunFolder, summary: dict[str, Any], tracker: Tracker) -> N
             if mean is not None
         }
         tracker.log_scores(scores, status=model["status"])
-        for name in ("audit.json", "results.arrow"):
+        tracker.set_tag(f"audit.{kind}", _verdict(run.path / kind / "audit.json"))
+        for name in ("audit.json", "results.arrow", "metrics.jsonl"):
             tracker.log_file(run.path / kind / name, folder=kind)
     tracker.set_tag("verification", "verified" if summary["verified"] else results.Status.UNVERIFIED.value)
-    for name in ("report.html", "config.json", "summary.json"):
+    for name in ("report.html", "config.json", "summary.json", EVENTS):
         tracker.log_file(run.path / name)
     tracker.log_artifacts(run.path / "figures", folder="figures")
+
+
+def _verdict(path: pathlib.Path) -> str:
+    """`passed`, or which audits failed."""
+    failed = [audit["name"] for audit in json.loads(path.read_bytes())["audits"] if not audit["passed"]]
+    return f"failed: {', '.join(failed)}" if failed else "passed"

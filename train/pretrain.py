@@ -24,6 +24,8 @@ _EPILOGUE = """What most people set:
   --tracking-uri URI        an MLflow server or database; by default mlflow.db under the root
   --cluster.address auto    the Ray cluster that this machine belongs to; by default this machine alone
   --cluster.num-workers N   by default one for each GPU, or for each core
+  --resume                  refuse to begin a run: go on with the one of that --name
+  --accept-changes          go on although config or data are others than before; what differs is recorded
 The same command goes on where a run was stopped."""
 
 
@@ -37,8 +39,8 @@ def _main(argv: list[str]) -> int:
     preset, config = configs.parse_preset(PRESETS, argv, program=program, default="tiny", epilogue=_EPILOGUE)
     signal.signal(signal.SIGTERM, _interrupt)
     run = name_run(preset, checked(config))
-    summary = run.summary()
     with claimed(run):
+        summary = run.summary()
         if summary is None or summary["undelivered"]:
             summary = _work(run, summary)
         else:

@@ -3,19 +3,27 @@
 import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from priors.task import TaskKind
 from tools import config as configs
 from tools import files, paths, progress
 from tools.failure import ExitCode, Failure
-from train.presets import PretrainConfig
+from tools.tracking import flat
+from train.events import EVENTS, TEXT, EventLog, RunEvent
+from train.presets import NEUTRAL, PretrainConfig
+from train.state import differences
 
 FORMAT_VERSION = 1
+_CONFIG = "config.json"
+_SHOWN_CHANGES = 8
+_STAGE_ENDS = ("end", "interrupted")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,9 +63,14 @@ class RunFolder:
         return found if found.get("complete") is True else None
 
     @property
+    def events(self) -> EventLog:
+        """What happened."""
+        return EventLog(self.path / EVENTS)
+
+    @property
     def has_begun(self) -> bool:
         """Whether any stage was entered."""
-        return (self.path / "events.jsonl").exists()
+        return (self.path / EVENTS).exists()
 
     def config_json(self) -> Any:
         """The config as JSON values."""
@@ -67,27 +80,65 @@ class RunFolder:
         """The folder of further tables, as the user meant it."""
         return paths.user_path(self.config.tables)
 
+    def check_resumable(self) -> None:
+        """Checks that there is a run to go on with, where that is asked for.
+
+        Raises:
+            Failure: NOT_FOUND, naming the run, and those that there are instead.
+        """
+        if not self.config.resume or (self.path / _CONFIG).exists():
+            return
+        known = sorted(path.parent.name for path in self.root.glob(f"*/{_CONFIG}"))
+        there = f"there are {', '.join(known[-5:])}" if known else "that root holds none"
+        mend = f"give the --name of one ({there}), or leave out --resume to begin one"
+        raise Failure(ExitCode.NOT_FOUND, f"--resume found no run at {self.path}: {mend}")
+
     def write_config(self) -> None:
         """Records the config, or checks that the run which is there has the same.
 
+        Where it had another one and that is accepted, the summary of the run as it was is taken away: what no longer
+        fits is made anew.
+
         Raises:
-            Failure: CONFIG_MISMATCH.
+            Failure: CONFIG_MISMATCH, naming the fields that differ and the flag that accepts them.
         """
-        path = self.path / "config.json"
+        path = self.path / _CONFIG
         record = {
             "format_version": FORMAT_VERSION,
             "digest": configs.digest(self.config.identity()),
             "config": self.config_json(),
         }
-        if path.exists():
-            found = _digest_in(path)
-            if found != record["digest"]:
-                mend = "choose another --name, or delete that folder"
-                there, here = found[:12], record["digest"][:12]
-                text = f"{self.path} holds a run of config {there}, not {here}: {mend}"
-                raise Failure(ExitCode.CONFIG_MISMATCH, text)
+        found = _record_in(path)
+        if found is not None and found.get("digest") == record["digest"]:
             return
+        if found is not None:
+            self._accept(_changes(found.get("config"), record["config"]))
         files.write_json(path, record)
+
+    def _accept(self, changes: list[str]) -> None:
+        shown = "; ".join(changes[:_SHOWN_CHANGES]) + ("; …" if len(changes) > _SHOWN_CHANGES else "")
+        if not self.config.accept_changes:
+            mend = "give --accept-changes to go on with what is new, or choose another --name"
+            raise Failure(ExitCode.CONFIG_MISMATCH, f"{self.path} holds a run of another config ({shown}): {mend}")
+        self.summary_path.unlink(missing_ok=True)
+        self.events.write(RunEvent.CHANGES_ACCEPTED, changes=changes, **{TEXT: shown})
+
+    def changed_fields(self) -> dict[str, str]:
+        """Dotted name to "old → new" of every field that was changed, with leave, since the run began."""
+        changes = [text for event in self.events.read() for text in event.get("changes", [])]
+        return dict(text.split(": ", 1) for text in changes)
+
+    @contextlib.contextmanager
+    def sitting(self) -> Iterator[None]:
+        """Records that a process begins the run, or goes on with it, and how that ends."""
+        begins = RunEvent.RUN_RESUMED if self.has_begun else RunEvent.RUN_STARTED
+        self.events.write(begins, host=socket.gethostname(), pid=os.getpid())
+        try:
+            yield
+        except BaseException as error:
+            text = error.message if isinstance(error, Failure) else type(error).__name__
+            self.events.write(RunEvent.RUN_STOPPED, **{TEXT: text})
+            raise
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -102,23 +153,34 @@ class RunFolder:
             self._event(name, ending, time.perf_counter() - start)
 
     def _event(self, stage: str, event: str, seconds: float) -> None:
-        record = {"stage": stage, "event": event, "seconds": round(seconds, 3)}
-        files.append_json_line(self.path / "events.jsonl", record)
+        self.events.write(event, stage=stage, seconds=round(seconds, 3))
 
     def seconds(self) -> dict[str, float]:
         """Seconds of each stage, summed over the sittings of a run; a sitting ended by SIGKILL is not known."""
         total: dict[str, float] = {}
-        for event in files.read_json_lines(self.path / "events.jsonl"):
-            if event.get("event") != "start" and "seconds" in event:
+        for event in self.events.read():
+            if event["event"] in _STAGE_ENDS and "stage" in event:
                 total[event["stage"]] = round(total.get(event["stage"], 0.0) + event["seconds"], 3)
         return total
 
 
-def _digest_in(path: pathlib.Path) -> str:
+def _record_in(path: pathlib.Path) -> dict[str, Any] | None:
+    """What `config.json` holds: None where there is none, empty where it cannot be read."""
+    if not path.exists():
+        return None
     try:
-        return str(json.loads(path.read_bytes())["digest"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "that cannot be read"
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _changes(before: Any, now: Mapping[str, Any]) -> list[str]:
+    """ "field: old → new" of what differs between two configs, without what changes no result."""
+    if not isinstance(before, Mapping):
+        return [f"{_CONFIG}: unreadable → readable"]
+    old, new = ({name: part for name, part in config.items() if name not in NEUTRAL} for config in (before, now))
+    return differences(flat(old), flat(new))
 
 
 def name_run(preset: str, config: PretrainConfig) -> RunFolder:
@@ -137,8 +199,9 @@ def claimed(run: RunFolder) -> Iterator[None]:
     """Makes the run's folder and holds it. A folder made here in which no stage was entered is taken away again.
 
     Raises:
-        Failure: NOT_WRITABLE, RUN_BUSY, CONFIG_MISMATCH.
+        Failure: NOT_FOUND where there is nothing to resume; NOT_WRITABLE, RUN_BUSY, CONFIG_MISMATCH.
     """
+    run.check_resumable()
     paths.writable_folder(run.root, flag="--root")
     is_new = not run.path.exists()
     paths.writable_folder(run.path, flag="--name")

@@ -1,13 +1,11 @@
 """Generation on Ray: the only file of this package that imports ray. Tasks make index ranges of parts, nothing else.
 
 A range is idempotent: whoever makes it, and however often, its files hold the same bytes. So Ray may start one again
-whose process or node died. Our source goes to the workers as modules, so no node needs the repository.
+whose process or node died. Our source goes to the workers as one zip, so no node needs the repository.
 """
 
 import contextlib
 import functools
-import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +16,7 @@ from priors import shards
 from priors.generation import Runner, make_part
 from priors.recipe import Recipe
 from priors.shards import Entry
-from tools import ray_session
+from tools import ray_connection, ray_session
 from tools.failure import ExitCode, Failure
 from tools.ray_session import ClusterConfig
 from tools.stores import Store
@@ -40,23 +38,9 @@ def connected(config: ClusterConfig) -> Iterator[Runner]:
         BadInput: BAD_FLAG for an address or number that cannot be used; TOO_FEW_RESOURCES with both numbers.
         Failure: TOO_FEW_RESOURCES where there is no cluster.
     """
-    address = config.address or "local"
-    ray_session.check_address(address)
-    handler = signal.getsignal(signal.SIGTERM)
-    with ray_session.init_arguments(address, packages=_PACKAGES) as arguments:
-        try:
-            ray.init(**arguments)
-        except ConnectionError as error:
-            mend = "start one with `ray start --head`, or leave out --cluster.address"
-            text = f"--cluster.address {address} found no Ray cluster here: {mend}"
-            raise Failure(ExitCode.TOO_FEW_RESOURCES, text) from error
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)  # Ray puts its own in place, which aborts the process
-        try:
-            count = ray_session.num_workers(config, cores=int(ray.cluster_resources().get("CPU", 0)))
-            yield functools.partial(_run, num_workers=count)
-        finally:
-            ray.shutdown()
+    with ray_connection.connection(config.address or "local", packages=_PACKAGES):
+        count = ray_session.num_workers(config, cores=int(ray.cluster_resources().get("CPU", 0)))
+        yield functools.partial(_run, num_workers=count)
 
 
 def _run(recipe: Recipe, store: Store, *, indices: Sequence[int], num_workers: int) -> Iterator[Entry]:

@@ -39,7 +39,10 @@ _FREE_OF = {
     "//train:loop": ("mlflow", "ray"),
 }
 # Third-party package -> the only modules outside tests that import it.
-_CONFINED = {"mlflow": {"tools/tracking.py"}, "ray": {"priors/workers.py", "train/workers.py"}}
+_CONFINED = {
+    "mlflow": {"tools/tracking.py"},
+    "ray": {"priors/workers.py", "tools/ray_connection.py", "train/submit.py", "train/workers.py"},
+}
 # Module to package of requirements-peers.lock: targets that reach one say `peers = True`, libraries of eval alone may.
 PEERS = {"evoforest_tab": "evoforest-tab", "tabicl": "tabicl", "tabpfn": "tabpfn"}
 _PEERS_READER = "eval"

@@ -2,15 +2,18 @@
 
 import contextlib
 import dataclasses
-import importlib
+import functools
 import logging
 import os
 import pathlib
+import secrets
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tools import source_archive
 from tools.failure import BadInput, ExitCode
 
 RAY_SETTINGS = {
@@ -18,6 +21,8 @@ RAY_SETTINGS = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
+    "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
 }
 """Environment variables that Ray reads while it is imported; workers get them too."""
 
@@ -66,18 +71,32 @@ def num_workers(config: ClusterConfig, *, cores: int) -> int:
     return wanted
 
 
+def answers(address: str, *, seconds: float) -> bool:
+    """Whether something accepts connections at "host:port" within `seconds`."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
+
+
 @contextlib.contextmanager
-def init_arguments(address: str, *, packages: Sequence[str]) -> Iterator[dict[str, Any]]:
+def init_arguments(
+    address: str, *, packages: Sequence[str], archive_uri: str | None = None
+) -> Iterator[dict[str, Any]]:
     """What `ray.init` is called with, for the time that the connection lasts.
 
     Args:
-        address: checked. "local" is an instance of our own on loopback, in a folder that is removed afterwards.
-        packages: our packages that workers import; their source goes along, so that no node needs the repository.
+        address: checked. "local" is an instance of our own on loopback, with a token of its own, in a folder that is
+            removed afterwards; its workers import our packages from where this process does.
+        packages: our packages that workers import.
+        archive_uri: where a cluster's nodes find the archive of these packages.
     """
-    modules = [str(pathlib.Path(str(importlib.import_module(name).__file__)).resolve().parent) for name in packages]
+    uri = f"local://{source_archive.source_root(packages)}" if address == "local" else archive_uri
     options: dict[str, Any] = {
         "address": address,
-        "runtime_env": {"py_modules": modules, "env_vars": dict(RAY_SETTINGS)},
+        "runtime_env": {"py_modules": [uri], "env_vars": dict(RAY_SETTINGS)},
         "log_to_driver": False,
         "logging_level": logging.ERROR,
         "configure_logging": False,
@@ -92,6 +111,26 @@ def init_arguments(address: str, *, packages: Sequence[str]) -> Iterator[dict[st
             shutil.rmtree(left, ignore_errors=True)  # of a job that was killed
     folder = tempfile.mkdtemp(prefix=f"veritab-{os.getpid()}-", dir=_TEMPORARY)
     try:
-        yield {**options, "include_dashboard": False, "_node_ip_address": "127.0.0.1", "_temp_dir": folder}
+        with _own_token():
+            yield {**options, "include_dashboard": False, "_node_ip_address": "127.0.0.1", "_temp_dir": folder}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@functools.cache
+def _token() -> str:
+    """One for the life of this process: Ray keeps what it read first."""
+    return secrets.token_hex(32)
+
+
+@contextlib.contextmanager
+def _own_token() -> Iterator[None]:
+    """Gives an instance of our own a token that nobody else knows; Ray would write one into HOME."""
+    before = os.environ.get("RAY_AUTH_TOKEN")
+    os.environ["RAY_AUTH_TOKEN"] = _token()
+    try:
+        yield
+    finally:
+        os.environ.pop("RAY_AUTH_TOKEN")
+        if before is not None:
+            os.environ["RAY_AUTH_TOKEN"] = before

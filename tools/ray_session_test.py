@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import socket
 
 import pytest
 
@@ -44,12 +45,24 @@ def test_an_instance_of_our_own_listens_on_loopback_and_leaves_no_folder() -> No
         folder = pathlib.Path(arguments["_temp_dir"])
         assert folder.is_dir() and folder.name.split("-")[1] == str(os.getpid())
         assert (arguments["address"], arguments["_node_ip_address"]) == ("local", "127.0.0.1")
-        assert arguments["runtime_env"]["py_modules"] == [str(pathlib.Path(ray_session.__file__).resolve().parent)]
+        (place,) = arguments["runtime_env"]["py_modules"]
+        assert pathlib.Path(place.removeprefix("local://"), "tools", "ray_session.py").exists()
         assert arguments["runtime_env"]["env_vars"]["RAY_USAGE_STATS_ENABLED"] == "0"
-    assert not folder.exists() and not stale.exists()
+        token = os.environ["RAY_AUTH_TOKEN"]
+        assert len(token) == 64
+    assert not folder.exists() and not stale.exists() and os.environ.get("RAY_AUTH_TOKEN") != token
 
 
 def test_a_cluster_is_joined_with_our_source_alone() -> None:
-    with ray_session.init_arguments("auto", packages=["tools", "json"]) as arguments:
+    uri = "gcs://veritab-0.zip"
+    with ray_session.init_arguments("auto", packages=["tools"], archive_uri=uri) as arguments:
         assert arguments["address"] == "auto" and "_temp_dir" not in arguments
-        assert [pathlib.Path(path).name for path in arguments["runtime_env"]["py_modules"]] == ["tools", "json"]
+        assert arguments["runtime_env"]["py_modules"] == [uri]
+
+
+def test_what_answers_is_told_from_what_does_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert ray_session.answers(f"127.0.0.1:{port}", seconds=2.0)
+    assert not ray_session.answers(f"127.0.0.1:{port}", seconds=2.0)
+    assert not ray_session.answers("nowhere", seconds=2.0) and not ray_session.answers("h:99999999", seconds=2.0)

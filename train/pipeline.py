@@ -18,18 +18,17 @@ from eval.symmetry import symmetry
 from model import checkpoint
 from model.network import Network
 from priors.fresh_tasks import fresh_digest
-from priors.generation import ensure_shards, held_out_episodes, shard_folder
-from priors.recipe import Recipe
+from priors.generation import ensure_shards, held_out_episodes
 from priors.shards import ShardSet
 from priors.task import TaskKind
 from tools import files, progress
 from tools.tracking import Tracker, flat
 from train.cluster import Workers
+from train.curriculum import training_stages
 from train.display import TrainingDisplay
 from train.events import EVENTS, RunEvent
-from train.feed import TaskSource
 from train.job import TrainingJob, note_best
-from train.presets import NEUTRAL
+from train.presets import NEUTRAL, StageConfig
 from train.room import check_disk
 from train.run import FORMAT_VERSION, RunFolder
 from train.state import initial_network
@@ -56,8 +55,8 @@ def run_pipeline(run: RunFolder, render: Callable[[pathlib.Path], pathlib.Path])
     with contextlib.ExitStack() as stack:
         workers = None
         if not all(job.is_complete() for job in jobs.values()):
-            sizes = {job.loop.batch_size for job in jobs.values()}
-            workers = stack.enter_context(connected(run.config.cluster, batch_sizes=sizes))
+            sizes = {stage.batch_size for job in jobs.values() for stage in job.stages}
+            workers = stack.enter_context(connected(run.config.cluster, batch_sizes=sizes, shared=run.path))
         with run.sitting(), _tracked(run) as tracker:
             _log_config(run, tracker)
             _make_models(run, jobs, workers=workers, tracker=tracker)
@@ -117,22 +116,22 @@ def _completed(run: RunFolder, summary: dict[str, Any], *, undelivered: int) -> 
 
 
 def _job(run: RunFolder, kind: TaskKind) -> TrainingJob:
-    model, folder, shards = run.config.models()[kind], run.kind_path(kind), run.config.shards(kind)
+    model, folder = run.config.models()[kind], run.kind_path(kind)
     folder.mkdir(exist_ok=True)
-    seed, num_tasks = run.config.seed, run.config.data.num_tasks
-    drawn = dataclasses.replace(shards, group_size=model.loop.batch_size)  # of a larger group, the rest would be lost
-    recipe = Recipe(config=drawn, seed=seed, num_parts=drawn.num_parts(num_tasks))
+    first, *later = training_stages(run.config, kind, root=run.root)
     return TrainingJob(
         network=model.network,
         loop=model.loop,
-        seed=seed,
-        shards=str(shard_folder(run.root, shards, seed=seed, num_tasks=num_tasks)),
-        prior=shards.prior,
+        seed=run.config.seed,
+        shards=first.shards,
+        prior=run.config.shards(kind).prior,
         folder=str(folder),
-        fresh=recipe if run.config.data.source is TaskSource.FRESH else None,
+        fresh=first.fresh,
         drawing=run.config.drawing,
         num_validation_tasks=run.config.data.num_validation_tasks,
-        split=run.config.data.split,
+        split=first.split,
+        later=tuple(later),
+        accept_changes=run.config.accept_changes,
         watch=run.config.watch,
         tables=None if run.config.tables is None else str(run.tables_folder()),
     )
@@ -144,22 +143,25 @@ def _make_models(
     """Shards, then training; `workers` is None where every model is trained."""
     with run.stage("generate"):
         for kind, job in jobs.items():
-            drawn = fresh_digest(job.fresh) if job.fresh else None
-            source = "drawn during training" if job.fresh else job.shards
-            tracker.log_dataset(name=f"prior-{kind}", digest=drawn or _shards(run, kind, job).digest, source=source)
+            for number, (stage, wanted) in enumerate(zip(job.stages, run.config.stages(kind), strict=True), start=1):
+                name = f"{kind}-{number}" if job.later else kind.value
+                drawn = fresh_digest(stage.fresh) if stage.fresh else None
+                source = "drawn during training" if stage.fresh else stage.shards
+                digest = drawn or _shards(run, name, folder=stage.shards, wanted=wanted).digest
+                tracker.log_dataset(name=f"prior-{name}", digest=digest, source=source)
     with run.stage("train"):
         if workers is not None:
             _train(jobs, workers, tracker)
     _replay(jobs, tracker)
 
 
-def _shards(run: RunFolder, kind: TaskKind, job: TrainingJob) -> ShardSet:
-    """Makes the training shards, or verifies and reuses those of the same prior, seed and number."""
-    config, num_tasks = run.config.shards(kind), run.config.data.num_tasks
-    with progress.meter(f"{kind} shards", total=config.rounded(num_tasks), unit="tasks") as meter:
+def _shards(run: RunFolder, name: str, *, folder: str, wanted: StageConfig) -> ShardSet:
+    """Makes the training shards of a stage, or verifies and reuses those of the same prior, seed and number."""
+    config, num_tasks = wanted.shards, wanted.num_tasks
+    with progress.meter(f"{name} shards", total=config.rounded(num_tasks), unit="tasks") as meter:
         return ensure_shards(
             config,
-            out=pathlib.Path(job.shards),
+            out=pathlib.Path(folder),
             num_tasks=num_tasks,
             seed=run.config.seed,
             workers=os.cpu_count() or 1,
@@ -293,7 +295,7 @@ def _summary(run: RunFolder, trained: dict[TaskKind, Trained]) -> dict[str, Any]
         models[kind.value] = {
             "weights_sha256": model.checkpoint.weights_sha256,
             "parameters": sum(parameter.numel() for parameter in model.network.parameters()),
-            "tasks_seen": model.checkpoint.step * model.job.loop.batch_size,
+            "tasks_seen": model.job.tasks_at(model.checkpoint.step),
             "step": model.checkpoint.step,
             "num_steps": model.job.loop.num_steps,
             "status": model.status.value,

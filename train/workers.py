@@ -1,78 +1,132 @@
-"""Training on Ray: the only file of this package that imports ray. Workers run `train.job.run_job`, nothing else.
+"""Training on Ray: the only library of this package that imports ray. Workers run `train.sitting.run_job` alone.
 
 Checkpoints, records, locks and resumption are ours (`train/job.py`); Ray starts processes, connects them, and starts
-them again when one dies. Our source goes to the workers as modules, so no node needs the repository.
+them again when one dies. Our source goes to the workers as one zip, so no node needs the repository.
 """
 
 import contextlib
 import json
+import os
 import pathlib
+import platform
 import shutil
-import signal
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import ray
+import torch
 from ray import train as ray_train
 from ray.train import torch as ray_torch
+from ray.util import scheduling_strategies
 
-from tools import files, progress, ray_session
+from tools import files, progress, ray_connection, source_archive
 from tools.failure import ExitCode, Failure
-from train.cluster import ClusterConfig, Workers, check_address, workers_for
+from train import preflight
+from train.cluster import ClusterConfig, NodeSize, Workers, check_address, workers_for
+from train.events import EventLog
 from train.job import Place, TrainingJob
 from train.sitting import run_job
 
 _POLL_SECONDS = 0.5
 _MAX_FAILURES = 3
 _COLLECTIVE_TIMEOUT_SECONDS = 300
+_PREFLIGHT_SECONDS = 90.0
+_STOP_SECONDS = 20.0  # for a checkpoint; Ray and the tracker then have ten to close
+_LOOK_SECONDS = 1.0  # between two looks at the stop file
+_RESIZE_SECONDS = 60.0  # how often an elastic group looks for further nodes
 _FIRST_PARTY = ("tools", "priors", "model", "eval", "train")
 
 
 @contextlib.contextmanager
-def connected(config: ClusterConfig, *, batch_sizes: Collection[int]) -> Iterator[Workers]:
-    """Connects to Ray and checks that it has what the config asks for.
+def connected(
+    config: ClusterConfig, *, batch_sizes: Collection[int], shared: pathlib.Path | None = None
+) -> Iterator[Workers]:
+    """Connects to Ray and checks that it has what the config asks for, and that its nodes can work.
 
     Args:
         config: where.
-        batch_sizes: of the models that will be trained; the number of workers divides each.
+        batch_sizes: of the models that will be trained; each has a task for every worker.
+        shared: a folder that all nodes must reach; by default none is asked for.
 
     Raises:
-        Failure: BAD_FLAG for an address or a number that cannot be used; TOO_FEW_RESOURCES with both numbers.
+        Failure: BAD_FLAG for an address or a number that cannot be used; TOO_FEW_RESOURCES with both numbers, or where
+            no cluster answers; WORKER_FAILED and NOT_WRITABLE naming a node that cannot work.
     """
     check_address(config)
-    handler = signal.getsignal(signal.SIGTERM)
-    with ray_session.init_arguments(config.address, packages=_FIRST_PARTY) as arguments:
-        try:
-            context = ray.init(**arguments)
-        except ConnectionError as error:
-            mend = "start one with `ray start --head`, or use --cluster.address local"
-            text = f"--cluster.address {config.address} found no Ray cluster here: {mend}"
-            raise Failure(ExitCode.TOO_FEW_RESOURCES, text) from error
-        if config.address != "local":
-            progress.say(f"joined the Ray cluster at {context.address_info['gcs_address']}")
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)  # Ray puts its own in place, which aborts the process
-        try:
-            resources = ray.cluster_resources()
-            cpus, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
-            yield workers_for(config, cpus=cpus, gpus=gpus, batch_sizes=batch_sizes)
-        finally:
-            ray.shutdown()
+    if config.address == "local":  # what is too much anyway is refused before Ray starts
+        machine = NodeSize(cpus=os.cpu_count() or 1, gpus=torch.cuda.device_count())
+        workers_for(config, nodes=[machine], batch_sizes=batch_sizes)
+    with ray_connection.connection(config.address, packages=_FIRST_PARTY):
+        nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+        sizes = {name: _size(node["Resources"]) for name, node in nodes.items()}
+        workers = workers_for(config, nodes=list(sizes.values()), batch_sizes=batch_sizes)
+        if config.address != "local":  # there, nothing can differ
+            used = {name: node for name, node in nodes.items() if sizes[name].holds(workers.gpus_each)}
+            _check_nodes(used, shared=shared)
+        yield workers
+
+
+def _size(resources: dict[str, float]) -> NodeSize:
+    return NodeSize(cpus=int(resources.get("CPU", 0)), gpus=int(resources.get("GPU", 0)))
+
+
+def _check_nodes(nodes: dict[str, dict[str, Any]], *, shared: pathlib.Path | None) -> None:
+    """The preflight: a task on each node finds what is there; the first that differs from here is refused."""
+    sources = source_archive.packed(_FIRST_PARTY).paths
+    ray.cloudpickle.register_pickle_by_value(preflight)  # a node may import another file of that name
+    try:
+        look = ray.remote(num_cpus=0, max_retries=0)(preflight.inspect)
+    finally:
+        here = preflight.inspect(sources)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(preflight.SharedFolder(shared)) if shared is not None else None
+        question = {"shared": str(folder.folder), "nonce": folder.nonce} if folder is not None else {}
+        waiting = {}
+        for name in nodes:
+            strategy = scheduling_strategies.NodeAffinitySchedulingStrategy(name, soft=False)
+            waiting[name] = look.options(scheduling_strategy=strategy).remote(sources, who=name, **question)
+        deadline = time.monotonic() + _PREFLIGHT_SECONDS
+        for name, handle in waiting.items():
+            label = f"{nodes[name]['NodeName']} ({nodes[name]['NodeManagerAddress']})"
+            there = _answer(handle, label, seconds=deadline - time.monotonic())
+            text = preflight.refusal(label, here=here, there=there, shared=str(shared))
+            if text is None and folder is not None and not folder.has_answer(name):
+                text = f"node {label} has another folder at --root {shared}: give one that all nodes share"
+            if text is not None:
+                code = ExitCode.NOT_WRITABLE if there["code"] == here["code"] and "--root" in text else None
+                raise Failure(code or ExitCode.WORKER_FAILED, text)
+    ray.cloudpickle.unregister_pickle_by_value(preflight)
+
+
+def _answer(handle: ray.ObjectRef, label: str, *, seconds: float) -> dict[str, str]:
+    try:
+        return ray.get(handle, timeout=max(0.1, seconds))
+    except ray.exceptions.GetTimeoutError as error:
+        what = f"node {label} did not answer within {_PREFLIGHT_SECONDS:.0f} s"
+        raise Failure(ExitCode.WORKER_FAILED, f"{what}: look at `ray status`, or take that node out") from error
+    except ray.exceptions.RayError as error:
+        cause = " ".join(str(error).split())[-300:]
+        mend = "install requirements.lock on every node"
+        raise Failure(ExitCode.WORKER_FAILED, f"node {label} cannot work ({cause}): {mend}") from error
 
 
 def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[], None]) -> None:
     """Trains the jobs one after the other in one Ray Train job on `workers`; `poll` is called while it runs.
 
-    Ray's own call runs on a thread, because on the main one it would take Ctrl-C for itself.
+    Ray's own call runs on a thread, because on the main one it would take Ctrl-C for itself. An interrupt asks the
+    workers, through the file `stop` in the run's folder, to end after a checkpoint; a second one ends at once.
 
     Raises:
         Failure: what a worker refused, or WORKER_FAILED after the fourth loss of a worker.
+        KeyboardInterrupt: once training has ended on an interrupt.
     """
     for job in jobs:
         _failure_file(job).unlink(missing_ok=True)
-    storage = pathlib.Path(jobs[0].folder).parent / ".ray"
+    stop, storage = _stop_file(jobs[0]), pathlib.Path(jobs[0].folder).parent / ".ray"
     shutil.rmtree(storage, ignore_errors=True)  # of a sitting that was killed
+    stop.write_bytes(b"")
     trainer = _trainer(jobs, workers, storage=storage)
     errors: list[BaseException] = []
 
@@ -85,11 +139,9 @@ def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[]
     thread = threading.Thread(target=fit, daemon=True)
     thread.start()
     try:
-        while thread.is_alive():
-            thread.join(_POLL_SECONDS)
-            poll()
-            _raise_recorded(jobs)
+        _wait(thread, jobs, poll=poll, stop=stop)
     finally:
+        stop.unlink(missing_ok=True)
         shutil.rmtree(storage, ignore_errors=True)
     if errors:
         cause = str(errors[0]).strip().split("\n")[-1]
@@ -98,34 +150,110 @@ def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[]
         raise Failure(ExitCode.WORKER_FAILED, text) from errors[0]
 
 
+def _wait(
+    thread: threading.Thread, jobs: Sequence[TrainingJob], *, poll: Callable[[], None], stop: pathlib.Path
+) -> None:
+    """Until training ends: by itself, by a refusal, or on an interrupt."""
+    deadline = None
+    while thread.is_alive():
+        try:
+            thread.join(_POLL_SECONDS)
+            poll()
+            _raise_recorded(jobs)
+        except KeyboardInterrupt:
+            if deadline is not None or not any(_ranks(jobs[0]).glob("*.json")):
+                raise  # the second one, or nobody has begun
+            stop.write_text("stop\n")
+            deadline = time.monotonic() + _STOP_SECONDS
+            progress.say("stopping after a checkpoint (once more: at once)")
+        if deadline is not None and time.monotonic() > deadline:
+            progress.say(f"no checkpoint within {_STOP_SECONDS:.0f} s: the newest one is from before")
+            break
+    if deadline is not None:
+        raise KeyboardInterrupt
+    _raise_recorded(jobs)
+
+
 def _trainer(jobs: Sequence[TrainingJob], workers: Workers, *, storage: pathlib.Path) -> ray_torch.TorchTrainer:
     gpus = {"GPU": workers.gpus_each} if workers.gpus_each else {}
     failures = ray_train.FailureConfig(max_failures=_MAX_FAILURES, controller_failure_limit=_MAX_FAILURES)
+    losses = _Losses(str(storage.parent / "events.jsonl"))
     return ray_torch.TorchTrainer(
         _work,
         train_loop_config={"jobs": list(jobs)},
         torch_config=ray_torch.TorchConfig(timeout_s=_COLLECTIVE_TIMEOUT_SECONDS),
         scaling_config=ray_train.ScalingConfig(
-            num_workers=workers.count, use_gpu=bool(gpus), resources_per_worker={"CPU": 1, **gpus}
+            num_workers=(workers.fewest, workers.count) if workers.is_elastic else workers.count,
+            use_gpu=bool(gpus),
+            resources_per_worker={"CPU": 1, **gpus},
+            elastic_resize_monitor_interval_s=_RESIZE_SECONDS,
         ),
-        run_config=ray_train.RunConfig(name="train", storage_path=str(storage), failure_config=failures),
+        run_config=ray_train.RunConfig(
+            name="train", storage_path=str(storage), failure_config=failures, callbacks=[losses]
+        ),
     )
+
+
+class _Losses(ray_train.UserCallback):
+    """Writes an event for every loss of workers; lives in Ray's controller, on the driver's node.
+
+    Args:
+        path: of the event log.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        """Called by Ray with what befell each rank, before it starts all of them again."""
+        ranks = sorted(worker_exceptions)
+        lines = [line.strip() for line in str(worker_exceptions[ranks[0]]).splitlines() if line.strip()]
+        EventLog(pathlib.Path(self._path)).write("ranks lost", ranks=ranks, cause=" ".join(lines)[:300])
 
 
 def _work(config: dict[str, Any]) -> None:
     """Runs on every worker. A refusal is left in a file, so that Ray does not try again what cannot work.
 
-    The process that started the job sees the file and ends all workers, also those that wait for this one.
+    The process that started the job sees the file and ends all workers, also those that wait for this one. A stop
+    is no refusal: every worker ends by itself, the first one after its checkpoint.
     """
     context = ray_train.get_context()
     device = ray_torch.get_device()
     place = Place(rank=context.get_world_rank(), world_size=context.get_world_size(), device=device)
+    ranks = _ranks(config["jobs"][0])
+    ranks.mkdir(parents=True, exist_ok=True)
+    files.write_json(ranks / f"{place.rank}.json", {"host": platform.node(), "pid": os.getpid()})
     for job in config["jobs"]:
         try:
-            run_job(job, place)
+            run_job(job, place, should_stop=_stop_asked(_stop_file(job)))
         except Failure as failure:
-            files.write_json(_failure_file(job), {"code": int(failure.code), "message": failure.message})
+            if failure.code is not ExitCode.INTERRUPTED:
+                files.write_json(_failure_file(job), {"code": int(failure.code), "message": failure.message})
             return
+
+
+def _stop_asked(path: pathlib.Path) -> Callable[[], bool]:
+    """Whether the stop file says something; it is opened, because network file systems ask the server only then."""
+    last, asked = -_LOOK_SECONDS, False
+
+    def look() -> bool:
+        nonlocal last, asked
+        if not asked and time.monotonic() - last >= _LOOK_SECONDS:
+            last = time.monotonic()
+            with contextlib.suppress(OSError):
+                asked = bool(path.read_bytes())
+        return asked
+
+    return look
+
+
+def _stop_file(job: TrainingJob) -> pathlib.Path:
+    return pathlib.Path(job.folder).parent / "stop"
+
+
+def _ranks(job: TrainingJob) -> pathlib.Path:
+    """Where each rank says on which machine and in which process it runs."""
+    return pathlib.Path(job.folder).parent / ".ray" / "ranks"
 
 
 def _failure_file(job: TrainingJob) -> pathlib.Path:

@@ -1,7 +1,11 @@
 """Tests of training on a real Ray instance."""
 
 import dataclasses
+import json
+import os
 import pathlib
+import signal
+import time
 
 import pytest
 
@@ -12,7 +16,9 @@ from priors.mixture import PriorConfig
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 from tools.files import read_json_lines
+from tools.ray_nodes import processes_with
 from train.cluster import ClusterConfig, Workers
+from train.events import RunEvent
 from train.job import TrainingJob
 from train.loop import LoopConfig
 from train.toy import small_network
@@ -20,8 +26,17 @@ from train.workers import connected, run_jobs
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray warns of its own settings
 
+_EVERY = 20  # steps between two checkpoints
+_MARK = f"VERITAB_TEST={os.getpid()}"
 
-def _job(root: pathlib.Path, kind: TaskKind) -> TrainingJob:
+
+@pytest.fixture(autouse=True)
+def _marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks every process that comes from here."""
+    monkeypatch.setenv(*_MARK.split("="))
+
+
+def _job(root: pathlib.Path, kind: TaskKind, *, num_steps: int, every: int = 2) -> TrainingJob:
     prior = PriorConfig(kind=kind, min_rows=64, max_rows=64, max_features=4)
     config = ShardConfig(prior=prior, group_size=8, groups_per_part=4)
     shards = ensure_shards(config, out=root / f"shards-{kind}", num_tasks=32, seed=0)
@@ -29,7 +44,7 @@ def _job(root: pathlib.Path, kind: TaskKind) -> TrainingJob:
     folder.mkdir(parents=True)
     return TrainingJob(
         network=small_network(LabelKind(kind.value)),
-        loop=LoopConfig(num_steps=4, batch_size=8, log_every=1, checkpoint_every=2),
+        loop=LoopConfig(num_steps=num_steps, batch_size=8, log_every=1, checkpoint_every=every),
         seed=0,
         shards=str(shards.folder),
         prior=prior,
@@ -38,9 +53,63 @@ def _job(root: pathlib.Path, kind: TaskKind) -> TrainingJob:
     )
 
 
+def _last_step(job: TrainingJob) -> int:
+    return max([record["step"] for record in read_json_lines(job.metrics) if "train/loss" in record], default=0)
+
+
+def _resumed_from(job: TrainingJob) -> list[int]:
+    """The steps from which training went on after a loss of workers."""
+    events = read_json_lines(pathlib.Path(job.folder).parent / "events.jsonl")
+    return [event["step"] for event in events if event["event"] == RunEvent.WORKER_LOST]
+
+
+class _Killer:
+    """Kills −9 one rank after another, each when training went past a checkpoint; notes what it cost.
+
+    Args:
+        job: what is trained.
+        ranks: in this order.
+    """
+
+    def __init__(self, job: TrainingJob, ranks: list[int]) -> None:
+        self._job, self._ranks, self._goal = job, list(ranks), _EVERY + 5
+        self._killed: tuple[int, float] | None = None
+        self.killed = 0
+        self.costs: list[tuple[int, float]] = []  # steps, seconds
+
+    def __call__(self) -> None:
+        step, resumed = _last_step(self._job), _resumed_from(self._job)
+        if self._killed is not None and len(resumed) == self.killed and step > resumed[-1]:
+            before, when = self._killed
+            self.costs.append((before - resumed[-1], time.monotonic() - when))
+            self._killed, self._goal = None, before + _EVERY + 5
+        if self._killed is None and step >= self._goal and self._ranks:
+            folder = pathlib.Path(self._job.folder).parent / ".ray" / "ranks"
+            os.kill(json.loads((folder / f"{self._ranks.pop(0)}.json").read_bytes())["pid"], signal.SIGKILL)
+            self._killed = (step, time.monotonic())
+            self.killed += 1
+
+
+class _Interrupter:
+    """What a signal does to whoever waits: raises KeyboardInterrupt once, when training has begun.
+
+    Args:
+        job: what is trained.
+    """
+
+    def __init__(self, job: TrainingJob) -> None:
+        self._job, self._first = job, _last_step(job)
+        self.when = 0.0
+
+    def __call__(self) -> None:
+        if not self.when and _last_step(self._job) > self._first + 5:
+            self.when = time.monotonic()
+            raise KeyboardInterrupt
+
+
 def test_two_workers_train_both_models_and_a_refusal_comes_back_as_it_was(tmp_path: pathlib.Path) -> None:
     """One Ray job, two models; then a worker's Failure reaches the user with its own exit code, without retries."""
-    jobs = [_job(tmp_path, kind) for kind in TaskKind]
+    jobs = [_job(tmp_path, kind, num_steps=4) for kind in TaskKind]
     polls: list[int] = []
     with connected(ClusterConfig(num_workers=2), batch_sizes=[8]) as workers:
         assert workers == Workers(count=2, gpus_each=0)
@@ -58,12 +127,41 @@ def test_two_workers_train_both_models_and_a_refusal_comes_back_as_it_was(tmp_pa
     assert not (tmp_path / "run" / ".ray").exists()
 
 
+def test_dead_workers_are_replaced_three_times_and_a_stop_costs_no_step(tmp_path: pathlib.Path) -> None:
+    """T4: kill −9 of either rank; T6: a stop; T9: no process is left.
+
+    Each of three losses costs at most an interval and a minute; the fourth ends training, and the same call goes on.
+    """
+    job = _job(tmp_path, TaskKind.CLASSIFICATION, num_steps=1_000_000, every=_EVERY)
+    killer, interrupter = _Killer(job, [1, 0, 1, 0]), _Interrupter(job)
+    with connected(ClusterConfig(num_workers=2), batch_sizes=[8]) as workers:
+        with pytest.raises(Failure) as caught:
+            run_jobs([job], workers, poll=killer)
+        assert caught.value.code is ExitCode.WORKER_FAILED and "failed 4 times" in caught.value.message
+        assert killer.killed == 4 and len(killer.costs) == 3
+        assert all(0 <= steps <= _EVERY + 1 for steps, _ in killer.costs), killer.costs
+        assert all(seconds < 60 for _, seconds in killer.costs), killer.costs
+        interrupter = _Interrupter(job)
+        with pytest.raises(KeyboardInterrupt):
+            run_jobs([job], workers, poll=interrupter)
+        assert time.monotonic() - interrupter.when < 25
+        newest = checkpoint.newest_verified(job.checkpoints)
+        assert checkpoint.step_of(newest) == _last_step(job) > 0
+        assert not (tmp_path / "run" / "stop").exists()
+    deadline = time.monotonic() + 10
+    while left := processes_with(_MARK):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+
+
 def test_more_workers_than_cores_are_refused_with_both_numbers() -> None:
-    """T5: one line, at once."""
+    """T5: one line, at once: Ray is not even started."""
+    start = time.monotonic()
     with pytest.raises(Failure) as caught, connected(ClusterConfig(num_workers=4096), batch_sizes=[8]):
         pass
     assert caught.value.code is ExitCode.TOO_FEW_RESOURCES
     assert "4096" in caught.value.message and "CPU workers" in caught.value.message
+    assert time.monotonic() - start < 10
 
 
 def test_gpus_on_a_machine_without_any_are_refused() -> None:

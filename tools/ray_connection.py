@@ -1,0 +1,105 @@
+"""Starting Ray or joining it: what generation and training share. Whoever imports this file imports ray."""
+
+import contextlib
+import logging
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+
+import ray
+from ray._private import services
+from ray._private.runtime_env import packaging
+from ray._raylet import GcsClient
+from ray.experimental import internal_kv
+
+from tools import progress, ray_session, source_archive
+from tools.failure import BadInput, ExitCode, Failure
+
+_ANSWER_SECONDS = 4.0
+
+
+@contextlib.contextmanager
+def connection(address: str, *, packages: Sequence[str]) -> Iterator[None]:
+    """Connects to Ray while the context lasts.
+
+    A cluster's nodes get our source as one zip through `py_modules`; an instance of our own imports it from here.
+
+    Args:
+        address: "local" or "auto".
+        packages: our packages that workers import.
+
+    Raises:
+        Failure: BAD_FLAG for an address that cannot be used; TOO_FEW_RESOURCES, within 10 seconds, where no cluster
+            answers.
+    """
+    ray_session.check_address(address)
+    handler = signal.getsignal(signal.SIGTERM)
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    uri = None if address == "local" else _shipped(found_address(), packages)
+    with ray_session.init_arguments(address, packages=packages, archive_uri=uri) as arguments:
+        try:
+            context = ray.init(**arguments)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            if address == "local":
+                raise
+            raise _no_cluster(" ".join(str(error).split())[:300]) from error
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray puts its own in place, which aborts the process
+        try:
+            if address != "local":
+                progress.say(f"joined the Ray cluster at {context.address_info['gcs_address']}")
+            yield
+        finally:
+            ray.shutdown()
+
+
+def found_address() -> str:
+    """ "host:port" of the cluster that --cluster.address auto means, if something answers there.
+
+    Raises:
+        Failure: TOO_FEW_RESOURCES; BAD_FLAG for a RAY_ADDRESS that cannot be used.
+    """
+    try:
+        found = services.canonicalize_bootstrap_address("auto")
+    except ConnectionError as error:
+        raise _no_cluster("none runs on this machine") from error
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            ExitCode.BAD_FLAG, f"RAY_ADDRESS is no address ({error}): give HOST:PORT, or unset it"
+        ) from error
+    if found is None:
+        raise _no_cluster("RAY_ADDRESS names none")
+    if not ray_session.answers(found, seconds=_ANSWER_SECONDS):
+        raise _no_cluster(f"nothing answers at {found}")
+    return found
+
+
+def _no_cluster(what: str) -> Failure:
+    mend = "start one with `ray start --head` and join it on every node, or leave out --cluster.address"
+    return Failure(ExitCode.TOO_FEW_RESOURCES, f"--cluster.address auto found no Ray cluster here: {what}; {mend}")
+
+
+def _shipped(gcs_address: str, packages: Sequence[str]) -> str:
+    """Gives the cluster our source, if it does not have it yet; returns the zip's URI."""
+    archive = source_archive.packed(packages)
+    uri = archive.uri()
+    errors: list[Exception] = []
+
+    def upload() -> None:
+        try:
+            internal_kv._initialize_internal_kv(GcsClient(address=gcs_address))
+            packaging.pin_runtime_env_uri(uri)  # until the job holds it
+            packaging.upload_package_to_gcs(uri, archive.content)
+        except Exception as error:
+            errors.append(error)
+        finally:
+            internal_kv._internal_kv_reset()
+
+    thread = threading.Thread(target=upload, daemon=True)  # a call to something that hangs cannot be cut off
+    thread.start()
+    thread.join(_ANSWER_SECONDS)
+    if thread.is_alive():
+        raise _no_cluster(f"{gcs_address} takes connections and does not answer")
+    if errors:
+        raise _no_cluster(f"{gcs_address}: {' '.join(str(errors[0]).split())[:300]}") from errors[0]
+    return uri

@@ -1,0 +1,189 @@
+"""Submits the main job to a Ray cluster and follows it: our source goes along, Ctrl-C stops the job gracefully.
+
+bazel run //train:submit -- --address http://HEAD:8265 -- base --root /shared/runs
+"""
+
+import dataclasses
+import pathlib
+import shlex
+import signal
+import sys
+import tempfile
+import time
+import urllib.parse
+from types import FrameType
+from typing import Any
+
+from tools import config as configs
+from tools import paths, progress, ray_session, source_archive
+from tools.failure import BadInput, ExitCode, Failure, run_program
+from train.presets import PRESETS, checked
+
+_PACKAGES = ("tools", "priors", "model", "eval", "train", "reports")
+_PROGRAM = "from train.pretrain import main; main()"
+_STOP_SECONDS = 60  # what a job needs for its checkpoint and its end; Ray by itself kills after 3
+_ANSWER_SECONDS = 5.0
+_POLL_SECONDS = 1.0
+_HELP = """usage: bazel run //train:submit -- [--FLAG VALUE ...] -- [PRESET] [--FLAG VALUE ...]
+
+Runs `//train:pretrain` (its preset and flags stand behind the second --) as a Ray job on the cluster, on all of its
+GPUs or cores, and shows what it says. It ends as the job does, with the job's exit code. Ctrl-C stops the job after a
+checkpoint, a second Ctrl-C leaves it to itself; the same command goes on where it was stopped.
+
+  --address URL    of the cluster's dashboard; by default http://127.0.0.1:8265 (a port forwarded from the head node)
+  --python PATH    the Python of the nodes, with the packages of requirements.lock; by default python
+  --detach         submit and leave
+
+The job needs --root: a folder that all nodes share, as a whole path. A cluster with a token wants RAY_AUTH_MODE=token
+and RAY_AUTH_TOKEN here too. What the preset takes: bazel run //train:pretrain -- PRESET --help
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SubmitConfig:
+    """Where the job runs."""
+
+    address: str = "http://127.0.0.1:8265"
+    """Of the cluster's dashboard."""
+    python: str = "python"
+    """The Python of the nodes."""
+    detach: bool = False
+    """Whether to leave once the job is submitted."""
+
+
+def main() -> None:
+    """Entry point."""
+    run_program(_main)
+
+
+def _main(argv: list[str]) -> int:
+    own, job = _parted(argv)
+    if not argv or own[:1] in (["-h"], ["--help"]):
+        sys.stdout.write(_HELP)
+        return 0
+    config = configs.parse_flags(SubmitConfig, own, program="bazel run //train:submit --")
+    words = _job_words(job)
+    signal.signal(signal.SIGTERM, _interrupt)
+    client = _client(config.address)
+    name = _submitted(client, config, words)
+    progress.say(f"submitted as {name}")
+    if config.detach:
+        print(f"to follow it: ray job logs --address {config.address} --follow {name}")
+        return 0
+    return _followed(client, name)
+
+
+def _parted(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Our own flags, and the words of the job behind `--`."""
+    if "--" not in argv:
+        return argv, []
+    place = argv.index("--")
+    return argv[:place], argv[place + 1 :]
+
+
+def _job_words(job: list[str]) -> list[str]:
+    """The job's command line, checked as the job itself would do it.
+
+    Raises:
+        Failure: what the job would refuse; BAD_FLAG for a path that means nothing on another machine.
+    """
+    words = job or ["tiny"]
+    if not any(word.startswith("--cluster.address") for word in words):
+        words = [*words, "--cluster.address", "auto"]
+    _, config = configs.parse_preset(PRESETS, words, program="bazel run //train:submit -- --", default="tiny")
+    checked(config)
+    if config.root is None:
+        raise BadInput(ExitCode.BAD_FLAG, "--root is missing: give a folder that all nodes of the cluster share")
+    for flag, path in (("--root", config.root), ("--tables", config.tables)):
+        if path is not None and not pathlib.Path(path).is_absolute():
+            mend = "give the whole path, as the nodes of the cluster see it"
+            raise BadInput(ExitCode.BAD_FLAG, f"{flag} {path} begins at a folder of this machine: {mend}")
+    if config.name is not None:
+        paths.checked_name(config.name, what="--name")
+    return words
+
+
+def _client(address: str) -> Any:
+    """A `ray.job_submission.JobSubmissionClient`; ray is imported only here: --help and a refusal need it not.
+
+    Raises:
+        Failure: TOO_FEW_RESOURCES, within 10 seconds, where nothing answers; BAD_FLAG without a fitting token.
+    """
+    parts = urllib.parse.urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadInput(ExitCode.BAD_FLAG, f"--address {address} is no URL: give http://HEAD:8265")
+    mend = "start Ray on the head node (`ray start --head`), or forward its port 8265"
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if not ray_session.answers(f"{parts.hostname}:{port}", seconds=_ANSWER_SECONDS):
+        raise Failure(ExitCode.TOO_FEW_RESOURCES, f"--address {address}: nothing answers there: {mend}")
+    from ray.exceptions import AuthenticationError
+    from ray.job_submission import JobSubmissionClient
+
+    try:
+        return JobSubmissionClient(address)
+    except AuthenticationError as error:
+        text = f"--address {address} wants another token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as on the cluster"
+        raise BadInput(ExitCode.BAD_FLAG, text) from error
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        cause = " ".join(str(error).split())[:200]
+        text = f"--address {address} is no Ray dashboard that takes jobs ({cause}): {mend}"
+        raise Failure(ExitCode.TOO_FEW_RESOURCES, text) from error
+
+
+def _submitted(client: Any, config: SubmitConfig, words: list[str]) -> str:
+    """Uploads our source, unless the cluster has it, and submits the job; returns its name."""
+    archive = source_archive.packed(_PACKAGES)
+    uri = archive.uri()
+    if not client._package_exists(uri):
+        with tempfile.NamedTemporaryFile(suffix=".zip") as file:
+            file.write(archive.content)
+            file.flush()
+            client._upload_package(uri, file.name, include_gitignore=False, is_file=True)
+    command = [config.python, "-P", "-c", _PROGRAM, *words]  # -P: whatever lies where Ray was started is not ours
+    settings = {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS)}
+    return client.submit_job(
+        entrypoint=f"exec {shlex.join(command)}", runtime_env={"py_modules": [uri], "env_vars": settings}
+    )
+
+
+def _followed(client: Any, name: str) -> int:
+    """Shows what the job says until it ends; passes an interrupt on.
+
+    Raises:
+        Failure: the job's own last words and exit code; INTERRUPTED after a stop.
+        KeyboardInterrupt: the second one.
+    """
+    shown, stopping = 0, False
+    while True:
+        try:
+            status = client.get_job_status(name)
+            text = client.get_job_logs(name)
+            sys.stderr.write(text[shown:])
+            sys.stderr.flush()
+            shown = len(text)
+            if status.is_terminal():
+                return _ending(client, name, text=text)
+            time.sleep(_POLL_SECONDS)
+        except KeyboardInterrupt:
+            if stopping:
+                progress.say(f"job {name} is left to itself")
+                raise
+            stopping = True
+            progress.say(f"stopping job {name} after a checkpoint (once more: leave it to itself)")
+            client.stop_job(name)
+
+
+def _ending(client: Any, name: str, *, text: str) -> int:
+    """The job's exit code, or its refusal."""
+    info: Any = client.get_job_info(name)
+    if info.status.value == "SUCCEEDED":
+        return 0
+    if info.status.value == "STOPPED":
+        raise Failure(ExitCode.INTERRUPTED, f"job {name} was stopped: the same command goes on")
+    code = info.driver_exit_code if info.driver_exit_code in set(ExitCode) else ExitCode.WORKER_FAILED
+    lines = [line for line in text.splitlines() if line.startswith("error: ")] or [info.message or "it said nothing"]
+    raise Failure(ExitCode(code), f"job {name} failed: {lines[-1].removeprefix('error: ')}")
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -12,6 +12,7 @@ from tools.spool import Tail
 from train.early_warning import MovingAverage
 from train.events import EVENTS, TOLD, sentence
 from train.job import TrainingJob
+from train.stages import place_of
 from train.validation import loss_name
 
 _RATE_RECORDS = 30
@@ -122,10 +123,8 @@ class _Model:
 
     def _stage(self) -> str:
         """Which stage of a curriculum the next step belongs to; nothing where there is one alone."""
-        firsts = (0,)
-        if len(firsts) < 2:
-            return ""
-        return f"stage {sum(first <= self.step for first in firsts)}/{len(firsts)} "
+        stages = self._job.stages
+        return f"stage {place_of(stages, self.step) + 1}/{len(stages)} " if len(stages) > 1 else ""
 
     def seconds_per_task(self) -> float | None:
         if not self._rates:
@@ -134,7 +133,7 @@ class _Model:
         return 1 / statistics.median(self._rates) / (1 - evaluation)
 
     def tasks_left(self) -> int:
-        return (self.num_steps - self.step) * self._job.loop.batch_size
+        return self._job.tasks_at(self.num_steps) - self._job.tasks_at(self.step)
 
 
 def _shown(form: str, value: float | None) -> str:

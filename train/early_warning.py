@@ -12,8 +12,8 @@ one that hovers about the bound is told once too.
 * **validation**: worse than its best value by 0.05 at two looks in a row. All looks see the same tasks, so sampling
   plays no part; in those five runs each look was better than the one before.
 
-Nothing is judged in the first 20 records, nor in as many after a change of the tasks (a stage of a curriculum), where
-the loss jumps with good reason. Bounds are differences, never shares: NLL of a density may be 0 or negative.
+Loss and norm are not judged in the first 20 records, the loss neither in as many after a change of the training tasks (a
+stage of a curriculum), where it jumps with good reason; validation has the same tasks throughout. Bounds are differences, never shares: NLL of a density may be 0 or negative.
 """
 
 import collections
@@ -89,15 +89,15 @@ class EarlyWarning:
         self._validation = f"validation/{loss_name}"
         self._norms: collections.deque[float] = collections.deque(maxlen=_NORM_RECORDS)
         self._under_way: set[Sign] = set()
+        self._best_validation, self._looks_above = math.inf, 0
         self.new_tasks()
 
     def new_tasks(self) -> None:
-        """From here on the tasks are others: what was best before says nothing."""
+        """From here on the training tasks are others: how low their loss was before says nothing."""
         self._average, self._best_average, self._num_losses = MovingAverage(), math.inf, 0
         self._last_loss = math.nan
         self._changes: collections.deque[float] = collections.deque(maxlen=_NOISE_RECORDS)
-        self._best_validation, self._looks_above = math.inf, 0
-        self._under_way -= {Sign.LOSS, Sign.VALIDATION}
+        self._under_way.discard(Sign.LOSS)
 
     def see(self, record: Mapping[str, Any]) -> list[Warned]:
         """The warnings that begin with this record."""

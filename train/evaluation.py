@@ -42,7 +42,7 @@ class Evaluation:
         shapes = [] if self._watch is None else self._guarded(self._watch.shapes)
         validation = forward_work(network, [episode.task.x.shape for episode in episodes])
         costs = Costs(
-            step=validation / len(episodes) * job.loop.batch_size / world_size,
+            step=validation / len(episodes) * min(stage.batch_size for stage in job.stages) / world_size,
             validation=validation,
             look=forward_work(network, shapes or []),
         )

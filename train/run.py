@@ -15,7 +15,6 @@ from priors.task import TaskKind
 from tools import config as configs
 from tools import files, paths, progress
 from tools.failure import ExitCode, Failure
-from tools.tracking import flat
 from train.events import EVENTS, TEXT, EventLog, RunEvent
 from train.presets import NEUTRAL, PretrainConfig
 from train.state import differences
@@ -180,7 +179,7 @@ def _changes(before: Any, now: Mapping[str, Any]) -> list[str]:
     if not isinstance(before, Mapping):
         return [f"{_CONFIG}: unreadable → readable"]
     old, new = ({name: part for name, part in config.items() if name not in NEUTRAL} for config in (before, now))
-    return differences(flat(old), flat(new))
+    return differences(configs.flat(old), configs.flat(new))
 
 
 def name_run(preset: str, config: PretrainConfig) -> RunFolder:

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from model import checkpoint
@@ -12,6 +13,7 @@ from train.events import TEXT, RunEvent, was_cut_short
 from train.feed import Feed
 from train.job import TrainingJob, note_best
 from train.machine import Machine
+from train.stages import place_of
 from train.state import TrainState, checkpoint_bytes, save_state
 from train.validation import loss_name
 
@@ -30,9 +32,9 @@ class Writer:
         self._counted = state.tasks_seen  # up to the last record: the window over which its rate is
         self._looked: dict[str, float] = {}
         self._events = job.events()
-        self._warning = EarlyWarning(loss_name(job.network))
+        self._warning, self._stage = EarlyWarning(loss_name(job.network)), 0
         for record in _cut_records(job.metrics, state.step):
-            self._warning.see(record)  # told by the sitting that wrote it
+            self._judge(record)  # told by the sitting that wrote it
         device, world_size = next(state.network.parameters()).device, state.numerics.get("num_workers", 1)
         self._tell_beginning(state, workers=world_size)
         self._evaluation = Evaluation(job, state.network, world_size=world_size, event=self.event)
@@ -65,8 +67,15 @@ class Writer:
             self._counted = record["train/tasks_seen"]
         record, self._looked = record | self._looked, {}
         files.append_json_line(self._job.metrics, record)
-        for warned in self._warning.see(record):
+        for warned in self._judge(record):
             self._warn(warned)
+
+    def _judge(self, record: Mapping[str, Any]) -> list[Warned]:
+        stage = place_of(self._job.stages, max(0, record["step"] - 1))  # of the last step that it tells of
+        if stage != self._stage:
+            self._stage = stage
+            self._warning.new_tasks()
+        return self._warning.see(record)
 
     def _warn(self, warned: Warned) -> None:
         text = f"{warned.sign} {warned.value:.4g} at step {warned.step} is above {warned.bound:.4g}"

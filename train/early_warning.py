@@ -12,8 +12,9 @@ one that hovers about the bound is told once too.
 * **validation**: worse than its best value by 0.05 at two looks in a row. All looks see the same tasks, so sampling
   plays no part; in those five runs each look was better than the one before.
 
-Loss and norm are not judged in the first 20 records, the loss neither in as many after a change of the training tasks (a
-stage of a curriculum), where it jumps with good reason; validation has the same tasks throughout. Bounds are differences, never shares: NLL of a density may be 0 or negative.
+Loss and norm are not judged in the first 20 records, the loss neither in as many after a change of the training tasks
+(a stage of a curriculum), where it jumps with good reason; validation has the same tasks throughout. Bounds are
+differences, never shares: NLL of a density may be 0 or negative.
 """
 
 import collections

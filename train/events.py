@@ -29,6 +29,7 @@ class RunEvent(enum.StrEnum):
     RUN_ENDED = "run ended"
     TRAINING_STARTED = "training started"
     TRAINING_RESUMED = "training resumed"
+    RANKS_LOST = "ranks lost"  # what Ray says of workers that are gone
     WORKER_LOST = "worker lost"  # and training resumed by those that were started instead
     TRAINING_STOPPED = "training stopped"  # because somebody asked for it
     TRAINING_ENDED = "training ended"
@@ -44,6 +45,7 @@ class RunEvent(enum.StrEnum):
 TOLD = frozenset(
     {
         RunEvent.TRAINING_RESUMED,
+        RunEvent.RANKS_LOST,
         RunEvent.WORKER_LOST,
         RunEvent.CURRICULUM_STAGE,
         RunEvent.STEP_SKIPPED,

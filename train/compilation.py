@@ -1,7 +1,7 @@
 """Compiled blocks: on a GPU, a block of the network as a few kernels instead of dozens.
 
-The blocks of a stage share their code, so each kind of block is compiled once, for tables of any number of rows, columns
-and tasks. Names and values of the weights stay as they are; the last bits of results do not.
+The blocks of a stage share their code, so each kind of block is compiled once, for any number of rows, columns and
+tasks. Names and values of the weights stay as they are; the last bits of results do not.
 """
 
 import enum

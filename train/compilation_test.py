@@ -1,4 +1,7 @@
-"""Tests of compiled blocks, by the compiler's front end: what it captures is run as it is. See compiled_kernels_test.py."""
+"""Tests of compiled blocks, by the compiler's front end: what it captures is run as it is.
+
+For its kernels see compiled_kernels_test.py.
+"""
 
 import copy
 import dataclasses

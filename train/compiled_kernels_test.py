@@ -17,7 +17,7 @@ from train.step import query_losses
 from train.toy import small_network, toy_batch
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+@pytest.mark.filterwarnings("ignore")  # the compiler brings deprecated parts of torch
 def test_compiled_kernels_give_the_losses_and_gradients_of_plain_blocks() -> None:
     plain = initial_network(small_network(LabelKind.REGRESSION), seed=0)
     compiled = copy.deepcopy(plain)

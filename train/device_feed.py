@@ -114,8 +114,8 @@ class DeviceFeed:
         return ready
 
     def _stage(self, step: int) -> tuple[StagedBatch, torch.cuda.Event]:
-        batch = self._batch(step)
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+            batch = self._batch(step)  # what draws on the device does so beside the step
             ready = staged(batch, lambda tensor: tensor.pin_memory().to(self._device, non_blocking=True))
             return ready, self._stream.record_event()
 

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import resource
 import signal
 import subprocess
@@ -140,7 +141,7 @@ def test_every_flipped_bit_of_a_file_is_named(tmp_path: pathlib.Path) -> None:
 def test_a_truncated_file_is_named_with_both_sizes(tmp_path: pathlib.Path, size: int) -> None:
     folder = _committed(tmp_path / "step")
     (folder / "weights").write_bytes(bytes(range(200))[:size])
-    with pytest.raises(Failure, match=rf"weights is damaged .*\(200 bytes\), got {size} bytes") as caught:
+    with pytest.raises(Failure, match=r"weights is damaged .*\(200 bytes\), got {size} bytes") as caught:
         _verify(folder)
     assert caught.value.code == ExitCode.CHECKPOINT_CORRUPT
 
@@ -251,3 +252,27 @@ def test_a_folder_that_cannot_be_made_is_a_failure(tmp_path: pathlib.Path) -> No
     (tmp_path / "file").touch()
     with pytest.raises(Failure, match="not writable"), files.FolderLock(tmp_path / "file" / "run"):
         pass
+
+
+def test_a_line_behind_one_that_a_crash_cut_short_is_a_line_of_its_own(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "events.jsonl"
+    files.append_json_line(path, {"a": 1})
+    with path.open("a") as file:
+        file.write('{"a": 2, "b')
+    files.append_json_line(path, {"a": 3})
+    files.append_json_line(path, {"a": 4})
+    assert files.read_json_lines(path) == [{"a": 1}, {"a": 3}, {"a": 4}]
+
+
+def test_what_no_disk_has_room_for_is_refused_with_both_numbers_before_it_is_written(tmp_path: pathlib.Path) -> None:
+    """D5: bytes needed and free."""
+    folder = tmp_path / "not" / "there"
+    files.check_room(folder, needed=1, what="a byte")
+    with pytest.raises(Failure) as caught:
+        files.check_room(folder, needed=10**19, what="the checkpoint of step 3")
+    assert caught.value.code is ExitCode.DISK_FULL
+    found = re.search(
+        r"of step 3 needs 10{19} bytes \(.* MB\) and (\d+) bytes \(.* MB\) are free", caught.value.message
+    )
+    assert found and 0 < int(found[1]) < 10**19
+    assert not folder.exists()

@@ -65,3 +65,44 @@ def test_a_terminal_gets_a_bar_with_the_note(
             meter(done, f"loss {done}")
     shown = capsys.readouterr().err
     assert "train" in shown and "4/4" in shown and "loss 4" in shown
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_dumb_terminal_gets_the_lines_of_a_log(
+    term: str, clock: _Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", term)
+    with progress.meter("train", total=100, unit="steps") as meter:
+        for done in range(1, 61):
+            clock.now += 0.5
+            meter(done, "loss 1.5")
+    assert capsys.readouterr().err.splitlines() == [
+        "train: 20/100 loss 1.5 2.0 steps/s, 40 s left",
+        "train: 40/100 loss 1.5 2.0 steps/s, 30 s left",
+        "train: 60/100 loss 1.5 2.0 steps/s, 20 s left",
+    ]
+
+
+def test_whoever_knows_the_time_left_says_it(clock: _Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.meter("train", total=100, unit="steps") as meter:
+        clock.now += 10
+        meter(10, seconds_left=5400.0)
+    assert capsys.readouterr().err == "train: 10/100 1.0 steps/s, 90 min left\n"
+
+
+def test_the_end_is_shown_once_and_what_comes_after_it_every_ten_seconds(
+    clock: _Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress.meter("train", total=4, unit="steps") as meter:
+        for _ in range(30):
+            clock.now += 0.5
+            meter(4)
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (119, "119 s"), (121, "2 min"), (7100, "118 min"), (12_000, "3 h 20 min")]
+)
+def test_times_are_said_as_people_do(seconds: float, text: str) -> None:
+    assert progress.duration(seconds) == text

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from tools.spool import Point, Spool
+from tools.spool import Point, Spool, Tail
 
 
 def _points(spool: Spool) -> list[Point]:
@@ -43,3 +43,25 @@ def test_rows_without_a_step_and_values_that_are_no_numbers_are_left_out(tmp_pat
     rows = ('{"loss": 1}', "[1]", '{"step": "x", "loss": 1}', '{"step": 1, "a": true, "b": null, "c": "d", "e": 0.5}')
     path.write_text("".join(row + "\n" for row in rows))
     assert _points(Spool(path)) == [Point(key="e", step=1, value=0.5)]
+
+
+def test_metrics_of_the_machine_keep_their_prefix_in_front(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "system/cpu": 5, "train/loss": 2}\n')
+    assert [point.key for point in _points(Spool(path, prefix="regression/"))] == [
+        "system/regression/cpu",
+        "regression/train/loss",
+    ]
+
+
+def test_a_tail_begins_again_where_another_file_took_the_name_even_a_longer_one(tmp_path: pathlib.Path) -> None:
+    path, other = tmp_path / "events.jsonl", tmp_path / "new"
+    tail = Tail(path)
+    assert tail.read() == []
+    path.write_text('{"a": 1}\n')
+    assert tail.read() == [{"a": 1}] and tail.restarts == 0
+    other.write_text('{"a": 1}\n{"a": 2}\n{"a": 3}\n')
+    other.replace(path)
+    assert tail.read() == [{"a": 1}, {"a": 2}, {"a": 3}] and tail.restarts == 1
+    tail.skip()
+    assert tail.read() == []

@@ -1,0 +1,15 @@
+"""Test of train/overhead.py: a short round on a real Ray instance."""
+
+import pytest
+
+from train.overhead import LEAST_OF_TWO, LEAST_ON_RAY, measure_overhead
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray warns of its own settings
+
+
+def test_each_side_trains_the_same_steps_and_the_rows_name_their_goals() -> None:
+    """T8: measured, not judged here: a busy machine says nothing about Ray."""
+    ((one, two),) = measure_overhead(num_steps=30, rounds=1)
+    assert (one.goal, two.goal) == (f"≥ {LEAST_ON_RAY} ×", f"≥ {LEAST_OF_TWO} ×")
+    assert one.ours == two.peer > 0 and one.peer is not None and one.peer > 0 and two.ours > 0
+    assert "2 rates of 10 steps" in one.note

@@ -1,0 +1,115 @@
+"""Tests of train/submit.py: what it refuses, and a real job on a real cluster, stopped by Ctrl-C."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from model import checkpoint
+from tools.failure import ExitCode
+from tools.files import read_json_lines
+from tools.ray_nodes import cluster, processes_with
+from train.submit import main
+
+_MARK = f"VERITAB_TEST={os.getpid()}"
+
+
+def _command(arguments: list[str]) -> list[str]:
+    return [sys.executable, "-c", "from train.submit import main; main()", *arguments]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def _job(root: pathlib.Path) -> list[str]:
+    """A job that trains for ever on next to nothing."""
+    flags = ["tiny", "--root", str(root), "--name", "small", "--data.num-tasks", "64"]
+    flags += ["--data.num-validation-tasks", "8", "--data.shards.group-size", "8"]
+    flags += ["--data.shards.groups-per-part", "4", "--cluster.num-workers", "1"]
+    for kind in ("classification", "regression"):
+        flags += [f"--{kind}.loop.num-steps", "1000000", f"--{kind}.loop.batch-size", "8"]
+        flags += [f"--{kind}.loop.checkpoint-every", "100000", f"--{kind}.loop.log-every", "1"]
+        flags += [f"--{kind}.network.cell.width", "16", f"--{kind}.network.icl.width", "32"]
+        flags += [f"--{kind}.network.icl.num-blocks", "1"]
+    return flags
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--address", "ftp://head", "--", "tiny", "--root", "/r"], ExitCode.BAD_FLAG, "ftp://head is no URL"),
+        (["--", "tiny"], ExitCode.BAD_FLAG, "--root is missing"),
+        (["--", "tiny", "--root", "runs"], ExitCode.BAD_FLAG, "--root runs begins at a folder of this machine"),
+        (["--", "tniy", "--root", "/r"], ExitCode.UNKNOWN_PRESET, "did you mean tiny"),
+        (["--adress", "x", "--", "tiny"], ExitCode.BAD_FLAG, "--address"),
+        (
+            ["--address", "http://127.0.0.1:1", "--", "tiny", "--root", "/r"],
+            ExitCode.TOO_FEW_RESOURCES,
+            "nothing answers",
+        ),
+    ],
+)
+def test_what_cannot_be_submitted_is_refused_in_one_line(
+    arguments: list[str],
+    code: ExitCode,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _status(arguments, monkeypatch) == code
+    said = capsys.readouterr().err
+    assert words in said and said.startswith("error: ") and said.count("\n") == 1
+
+
+def test_help_teaches_the_two_parts_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _status(["--help"], monkeypatch) == 0
+    said = capsys.readouterr().out
+    assert "-- [--FLAG VALUE ...] -- [PRESET]" in said and "Ctrl-C" in said
+
+
+def _status(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """The program's exit status, in this process: it need not import everything anew."""
+    monkeypatch.setattr(sys, "argv", ["submit", *arguments])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return int(ended.value.code or 0)
+
+
+def test_a_submitted_job_is_stopped_by_ctrl_c_after_a_checkpoint(tmp_path: pathlib.Path) -> None:
+    """T6 and T9 as a Ray job: `ray job stop` alone would kill after 3 s; the last step is in the checkpoint.
+
+    Ray's token is asked for: without it the same command is refused.
+    """
+    folder, told = tmp_path / "small", tmp_path / "told"
+    with cluster(dashboard=True) as nodes:
+        nodes.start("head", cpus=1, environment=dict([_MARK.split("=")]))
+        flags = ["--address", nodes.jobs_address, "--python", sys.executable, "--", *_job(tmp_path)]
+        without = subprocess.run(_command(flags), capture_output=True, text=True, check=False, env=_environment())
+        assert without.returncode == ExitCode.BAD_FLAG and "RAY_AUTH_TOKEN" in without.stderr
+        environment = {**_environment(), **nodes.environment}
+        environment.pop("RAY_ADDRESS")
+        with told.open("wb") as log:
+            process = subprocess.Popen(_command(flags), stderr=log, stdout=log, env=environment)
+        metrics, deadline = folder / "classification" / "metrics.jsonl", time.monotonic() + 400
+        while not (metrics.exists() and '"step": 5' in metrics.read_text()):
+            assert process.poll() is None and time.monotonic() < deadline, told.read_text()
+            time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == ExitCode.INTERRUPTED, told.read_text()
+        newest = checkpoint.newest_verified(folder / "classification" / "checkpoints")
+        steps = [record["step"] for record in read_json_lines(metrics) if "train/loss" in record]
+        assert newest is not None and checkpoint.step_of(newest) == steps[-1] >= 5
+        assert not (folder / "lock").exists() and not (folder / "stop").exists()
+        assert "stopping after a checkpoint" in told.read_text() and "was stopped" in told.read_text()
+    assert not processes_with(_MARK)

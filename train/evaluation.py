@@ -38,7 +38,7 @@ class Evaluation:
         self._has_told = False
         episodes = held_out_episodes(job.prior, seed=VALIDATION_SEED, count=job.num_validation_tasks)
         self._batches = same_shape_batches(episodes)
-        self._watch = self._guarded(self._make_watch)
+        self._watch = self._make_watch()
         shapes = [] if self._watch is None else self._guarded(self._watch.shapes)
         validation = forward_work(network, [episode.task.x.shape for episode in episodes])
         costs = Costs(
@@ -55,10 +55,14 @@ class Evaluation:
         self._seconds = time.perf_counter() - self._start
 
     def _make_watch(self) -> Watch | None:
-        if not self._job.watch.budget_share:
+        """Without the user's tables where this node cannot read them."""
+        job = self._job
+        if not job.watch.budget_share:
             return None
-        folder = pathlib.Path(self._job.tables) if self._job.tables else None
-        return Watch(self._job.network, self._job.watch, folder=folder)
+        found = None
+        if job.tables:
+            found = self._guarded(lambda: Watch(job.network, job.watch, folder=pathlib.Path(job.tables)))
+        return found or self._guarded(lambda: Watch(job.network, job.watch))
 
     def validate(self, state: TrainState) -> dict[str, float]:
         """Figures of the held-out tasks that choose the checkpoint."""

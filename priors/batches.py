@@ -114,8 +114,10 @@ def _arranged(group: TaskGroup, *, keys: list[np.ndarray], cut: int, cover: Clas
     if group.kind.value == "classification":
         absent = np.arange(slots.shape[1]) >= group.num_classes[:, None]
         slot_of = (slots + absent).argsort(1).argsort(1)
-        y = np.take_along_axis(slot_of, y.astype(np.int64), 1).astype(np.float32)
-        for task in range(count):
+        known = (y >= 0) & (y < group.num_classes[:, None])  # what is no class stays, for the training step to refuse
+        permuted = np.take_along_axis(slot_of, np.where(known, y, 0).astype(np.int64), 1)
+        y = np.where(known, permuted, y).astype(np.float32)
+        for task in np.flatnonzero(known.all(1)):
             moves = swaps(y[task], cut=cut, cover=cover)
             y[task, moves[:, 0]], y[task, moves[:, 1]] = y[task, moves[:, 1]], y[task, moves[:, 0]]
             row_order[task, moves[:, 0]], row_order[task, moves[:, 1]] = (

@@ -135,7 +135,8 @@ class RunFolder:
         try:
             yield
         except BaseException as error:
-            text = error.message if isinstance(error, Failure) else type(error).__name__
+            named = "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+            text = error.message if isinstance(error, Failure) else named
             self.events.write(RunEvent.RUN_STOPPED, **{TEXT: text})
             raise
 

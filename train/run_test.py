@@ -65,6 +65,67 @@ def test_a_name_keeps_its_config(tmp_path: pathlib.Path) -> None:
     assert caught.value.code is ExitCode.CONFIG_MISMATCH
 
 
+def test_another_config_is_refused_by_field_and_goes_on_with_leave(tmp_path: pathlib.Path) -> None:
+    """T3: what differs is named, old and new, with the flag that accepts it; then the change is told and recorded."""
+    _begin(_config(tmp_path, name="a"))
+    (tmp_path / "a" / "summary.json").write_text('{"complete": true}')
+    data = dataclasses.replace(_config(tmp_path).data, num_tasks=4096)
+    other = _config(tmp_path, name="a", seed=7, data=data)
+    with pytest.raises(Failure) as caught:
+        _begin(other)
+    assert caught.value.code is ExitCode.CONFIG_MISMATCH
+    before = presets.tiny().data.num_tasks
+    assert f"(data.num_tasks: {before} → 4096; seed: 0 → 7): give --accept-changes" in caught.value.message
+    assert (tmp_path / "a" / "summary.json").exists()
+    _begin(dataclasses.replace(other, accept_changes=True))
+    assert not (tmp_path / "a" / "summary.json").exists()
+    assert json.loads((tmp_path / "a" / "config.json").read_bytes())["config"]["seed"] == 7
+    run = name_run("tiny", other)
+    assert run.changed_fields() == {"data.num_tasks": f"{before} → 4096", "seed": "0 → 7"}
+    _begin(other)
+    events = [event["event"] for event in run.events.read()]
+    assert events == ["start", "end", "config changes accepted", "start", "end", "start", "end"]
+
+
+def test_what_changes_no_result_may_change_between_sittings(tmp_path: pathlib.Path) -> None:
+    _begin(_config(tmp_path, name="a"))
+    cluster = dataclasses.replace(presets.tiny().cluster, num_workers=2)
+    watch = dataclasses.replace(presets.tiny().watch, num_tables=0)
+    _begin(_config(tmp_path, name="a", cluster=cluster, watch=watch, resume=True, tracking_uri="http://h:1"))
+
+
+def test_there_must_be_a_run_to_resume(tmp_path: pathlib.Path) -> None:
+    """NOT_FOUND, naming the runs that there are; nothing is made."""
+    with pytest.raises(Failure) as caught:
+        _begin(_config(tmp_path, name="b", resume=True))
+    assert caught.value.code is ExitCode.NOT_FOUND and "that root holds none" in caught.value.message
+    assert list(tmp_path.iterdir()) == []
+    _begin(_config(tmp_path, name="a"))
+    with pytest.raises(Failure) as caught:
+        _begin(_config(tmp_path, name="b", resume=True))
+    assert str(tmp_path / "b") in caught.value.message and "there are a)" in caught.value.message
+    _begin(_config(tmp_path, name="a", resume=True))
+
+
+def test_a_run_tells_when_it_began_went_on_stopped_and_why(tmp_path: pathlib.Path) -> None:
+    run = name_run("tiny", _config(tmp_path, name="a"))
+    with claimed(run):
+        with pytest.raises(Failure), run.sitting():
+            raise Failure(ExitCode.DIVERGED, "training diverged")
+        with pytest.raises(KeyboardInterrupt), run.sitting():
+            raise KeyboardInterrupt
+        with run.sitting():
+            pass
+    events = [(event["event"], event.get("text")) for event in run.events.read()]
+    assert events == [
+        ("run started", None),
+        ("run stopped", "training diverged"),
+        ("run resumed", None),
+        ("run stopped", "interrupted"),
+        ("run resumed", None),
+    ]
+
+
 def test_a_run_refused_before_its_first_stage_leaves_nothing(tmp_path: pathlib.Path) -> None:
     run = name_run("tiny", _config(tmp_path, name="a"))
     with pytest.raises(Failure), claimed(run):

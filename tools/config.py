@@ -14,7 +14,7 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import tyro
@@ -69,6 +69,24 @@ def _build(hint: Any, value: Any) -> Any:
     if origin is not None or hint is Any:
         return value
     return hint(value)
+
+
+def flat(value: Any) -> dict[str, Any]:
+    """A config's fields by dotted name, as JSON values: `{"loop.num_steps": 8}`.
+
+    Items of a list that holds objects have their number as a name; other lists are values.
+    """
+    return dict(_leaves(to_json(value), ""))
+
+
+def _leaves(value: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        value = {str(number): item for number, item in enumerate(value)}
+    if not isinstance(value, dict):
+        yield prefix.removesuffix("."), value
+        return
+    for name, item in value.items():
+        yield from _leaves(item, f"{prefix}{name}.")
 
 
 def digest(value: Any) -> str:

@@ -163,3 +163,36 @@ def test_the_digest_knows_values_and_not_order() -> None:
     assert config.digest(_tiny()) == config.digest(_tiny())
     assert config.digest(_tiny()) != config.digest(_small())
     assert re.fullmatch("[0-9a-f]{64}", config.digest(_tiny()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StagedConfig:
+    """A config of several stages."""
+
+    stages: tuple[ModelConfig, ...] = ()
+    """In order."""
+    run: RunConfig = dataclasses.field(default_factory=RunConfig)
+    """One."""
+
+
+def test_fields_have_dotted_names_and_items_of_a_list_of_configs_their_numbers() -> None:
+    stages = (ModelConfig(width=8), ModelConfig(head=Head.MLP))
+    assert config.flat(StagedConfig(stages=stages)) == {
+        "stages.0.width": 8,
+        "stages.0.head": "retrieval",
+        "stages.1.width": 32,
+        "stages.1.head": "mlp",
+        "run.model.width": 32,
+        "run.model.head": "retrieval",
+        "run.rates": [0.1, 0.01],
+        "run.betas": [0.9, 0.99],
+        "run.out": "x",
+    }
+    assert config.flat({"empty": StagedConfig().stages, "number": 3}) == {"empty": [], "number": 3}
+
+
+def test_a_stage_of_several_is_changed_by_its_number_and_read_back() -> None:
+    presets = {"staged": lambda: StagedConfig(stages=(ModelConfig(), ModelConfig(width=64)))}
+    _, found = config.parse_preset(presets, ["staged", "--stages.1.width", "16"], program="p")
+    assert [stage.width for stage in found.stages] == [32, 16]
+    assert config.from_json(StagedConfig, config.to_json(found)) == found

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
 import torch
 
@@ -11,12 +12,14 @@ from priors.fresh_tasks import FreshConfig
 from priors.mixture import PriorConfig
 from priors.recipe import Recipe
 from priors.splits import SplitConfig
+from tools import config as configs
 from tools import files
 from tools.failure import ExitCode, Failure
 from train.events import EventLog
 from train.feed import FeedPlan
 from train.looks import WatchConfig
 from train.loop import LoopConfig
+from train.stages import TrainingStage, place_of, tasks_until
 from train.state import read_validation
 from train.validation import loss_name
 
@@ -30,12 +33,14 @@ class TrainingJob:
         loop: steps, batch size, optimizer.
         seed: of initialisation and batch order.
         shards: folder of the training shards; not looked at where `fresh` is given.
-        prior: from which the validation tasks are drawn (seeds that no shard set uses).
+        prior: from which the validation tasks are drawn (seeds that no shard set uses), the same in all stages.
         num_validation_tasks: how many.
         folder: `runs/<name>/<kind>`.
         fresh: what the training tasks are drawn from beside the training, instead of read.
         drawing: how they are drawn.
         split: how training tasks are cut into context and query.
+        later: further stages of a curriculum, each with tasks of its own; what is above is the first one's.
+        accept_changes: whether checkpoints of another config or other data may be gone on from.
         watch: what is looked at besides.
         tables: folder of further real tables to look at; None for the bundled ones alone.
         threads: torch threads of a worker.
@@ -51,6 +56,8 @@ class TrainingJob:
     drawing: FreshConfig = FreshConfig()
     num_validation_tasks: int = 128
     split: SplitConfig = SplitConfig()
+    later: tuple[TrainingStage, ...] = ()
+    accept_changes: bool = False
     watch: WatchConfig = WatchConfig()
     tables: str | None = None
     threads: int = 1
@@ -71,15 +78,40 @@ class TrainingJob:
 
     def feed_plan(self) -> FeedPlan:
         """Which batches it trains on."""
-        return FeedPlan(
+        return FeedPlan(stages=self.stages, drawing=self.drawing, seed=self.seed, num_steps=self.loop.num_steps)
+
+    @property
+    def stages(self) -> tuple[TrainingStage, ...]:
+        """All stages in order."""
+        first = TrainingStage(
+            first_step=0,
             shards=self.shards,
             fresh=self.fresh,
-            drawing=self.drawing,
-            batch_size=self.loop.batch_size,
-            seed=self.seed,
             split=self.split,
-            num_steps=self.loop.num_steps,
+            batch_size=self.loop.batch_size,
+            accumulation=self.loop.accumulation,
         )
+        return (first, *self.later)
+
+    def stage_at(self, step: int) -> TrainingStage:
+        """The stage of a step."""
+        return self.stages[place_of(self.stages, step)]
+
+    def tasks_at(self, step: int) -> int:
+        """How many tasks the steps before `step` hold."""
+        return tasks_until(self.stages, step)
+
+    def identity(self) -> dict[str, Any]:
+        """What a resumed run must share, by flat name: every field that a result depends on, and digests of the data.
+
+        Raises:
+            Failure: what is wrong with a manifest.
+        """
+        splits = [{"first_step": stage.first_step, "split": stage.split} for stage in self.stages]
+        sizes = [{"batch_size": stage.batch_size, "accumulation": stage.accumulation} for stage in self.later]
+        config = {"network": self.network, "loop": self.loop, "seed": self.seed, "stages": splits, "later": sizes}
+        digests = {f"data.{number}": stage.digest() for number, stage in enumerate(self.stages)}
+        return configs.flat(config) | digests
 
     def is_complete(self) -> bool:
         """Whether the last step's checkpoint exists."""

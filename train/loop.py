@@ -74,6 +74,7 @@ class LoopHooks:
         save: makes the state durable; gets the figures that `validate` returned.
         thin: leaves out some of the context of a part of that share, given the step and the place of the part's first
             task in the share.
+        accumulation: parts of a share at a step, where stages of a curriculum differ in it.
         event: takes the name of what happened and facts about it, the step among them.
         should_stop: asked in every step, on every worker; True of any one ends the loop on all after that step and a
             save.
@@ -84,6 +85,7 @@ class LoopHooks:
     record: Callable[[dict[str, Any]], None]
     save: Callable[[TrainState, dict[str, float]], None]
     thin: Callable[[NetworkInputs, int, int], NetworkInputs] = lambda inputs, step, first: inputs
+    accumulation: Callable[[int], int] | None = None
     event: Callable[..., None] = lambda name, **facts: None
     should_stop: Callable[[], bool] = lambda: False
 
@@ -113,7 +115,7 @@ def train(state: TrainState, config: LoopConfig, *, hooks: LoopHooks) -> None:
         result = _step(state, config, factor=factor, dtype=dtype, hooks=hooks)
         stop = result.stop
         state.step = step + 1
-        state.tasks_seen += config.batch_size
+        state.tasks_seen += result.tasks
         if state.average is not None and not result.skipped:
             state.average.update(state.optimizer.num_updates)
         _count_skip(state, result, event=hooks.event)
@@ -124,13 +126,14 @@ def train(state: TrainState, config: LoopConfig, *, hooks: LoopHooks) -> None:
 
 def _step(state: TrainState, config: LoopConfig, *, factor: float, dtype: torch.dtype, hooks: LoopHooks) -> StepResult:
     state.network.train()
+    parts = config.accumulation if hooks.accumulation is None else hooks.accumulation(state.step)
     return training_step(
         state.network,
         state.optimizer,
         batch=hooks.batch(state.step),
         factor=factor,
         dtype=dtype,
-        options=StepOptions(smoothing=config.regularisation.label_smoothing, accumulation=config.accumulation),
+        options=StepOptions(smoothing=config.regularisation.label_smoothing, accumulation=parts),
         thin=lambda inputs, first: hooks.thin(inputs, state.step, first),
         should_stop=hooks.should_stop,
     )

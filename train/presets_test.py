@@ -26,9 +26,10 @@ _ONE_QUANTILE = ["--regression.network.regression.quantiles.num-quantiles", "1"]
 def test_a_preset_says_its_cost_and_fits_its_data(name: str) -> None:
     config = PRESETS[name]()
     assert "parameters" in PRESETS[name].__doc__
-    for model in (config.classification, config.regression):
-        assert config.data.shards.group_size % model.loop.batch_size == 0
-        assert model.network.max_features >= config.data.shards.prior.max_features
+    for kind, model in config.models().items():
+        for stage in config.stages(kind):
+            assert stage.shards.group_size % stage.batch_size == 0
+            assert model.network.max_features >= stage.shards.prior.max_features
 
 
 def test_one_epoch_covers_the_tiny_preset() -> None:
@@ -54,6 +55,30 @@ def test_a_value_that_no_run_can_have_is_refused_by_name(flags: list[str]) -> No
         checked(config)
     assert caught.value.code is ExitCode.BAD_FLAG
     assert flags[0] in caught.value.message and flags[1] in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--data.later.0.num-tasks", "0"], "give 1 or more"),
+        (["--data.later.1.accumulation", "0"], "give 1 or more"),
+        (["--data.later.0.batch-size", "48"], "divides --data.later.0.shards.group-size 64"),
+        (["--classification.loop.batch-size", "48"], "divides --data.shards.group-size 256"),
+        (["--data.later.0.begins", "0"], "is step 0 of classification"),
+        (["--data.later.1.begins", "0.5"], "is step 8192 of classification: let stages begin one after the other"),
+        (["--data.later.1.begins", "1"], "is step 16384 of classification"),
+        (["--data.later.1.shards.max-features", "201"], "give 200 or fewer, or raise --classification.network.max-f"),
+        (["--data.shards.targets.max-classes", "33"], "give 32 or fewer, or raise --classification.network.icl.max-c"),
+    ],
+)
+def test_a_stage_with_which_no_run_can_begin_is_refused_by_flag_and_value(flags: list[str], named: str) -> None:
+    """Also more features or classes than the model takes."""
+    _, config = configs.parse_preset(PRESETS, ["base", *flags], program="p")
+    with pytest.raises(Failure) as caught:
+        checked(config)
+    assert caught.value.code is ExitCode.BAD_FLAG
+    assert caught.value.message.startswith(flags[0]) and flags[1] in caught.value.message
+    assert named in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,20 @@
 """One sitting of a training job on one worker: data, network, loop and files. It does not know who started it."""
 
-import functools
 from collections.abc import Callable
 
 import torch
 
+from model.label_injection import LabelKind
+from model.network import NetworkInputs
 from priors.batches import share_of
-from tools import config as configs
+from priors.task import TaskBatch
+from tools.failure import ExitCode, Failure
+from train.events import RunEvent
 from train.feed import Feed, open_feed
 from train.job import Place, TrainingJob
 from train.loop import LoopHooks, train
 from train.regularisation import thinned
+from train.stages import limits_of, place_of
 from train.state import fresh_state, restore_state
 from train.step import compute_dtype
 from train.writer import Writer
@@ -20,42 +24,79 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
     """Trains from the newest verified checkpoint, or from scratch, to the last step.
 
     Raises:
-        Failure: damaged shards, another run's checkpoints, divergence, an unwritable folder, a stop.
+        Failure: damaged shards, tasks that the network does not take, another run's checkpoints, divergence, an
+            unwritable folder, a stop.
     """
     torch.set_num_threads(job.threads)
-    with open_feed(job.feed_plan(), rank=place.rank, world_size=place.world_size, device=place.device) as feed:
-        _run(job, place, feed=feed, should_stop=should_stop)
-
-
-def _run(job: TrainingJob, place: Place, *, feed: Feed, should_stop: Callable[[], bool]) -> None:
-    """Trains on the batches of `feed`."""
-    identity = {"config": configs.digest((job.network, job.loop, job.seed, job.split)), "data": feed.digest}
     state = fresh_state(
         job.network,
         job.loop.optimizer,
         seed=job.seed,
         device=place.device,
-        identity=identity,
+        identity=job.identity(),
         averaging=job.loop.averaging,
     )
     dtype = str(compute_dtype(place.device)).removeprefix("torch.")
     state.numerics = {"dtype": dtype, "num_workers": place.world_size, "device": place.device.type}
-    if restore_state(job.checkpoints, state) and state.step >= job.loop.num_steps:
+    restored = restore_state(job.checkpoints, state, accept_changes=job.accept_changes)
+    if restored and state.step >= job.loop.num_steps:
         return
-    feed.expect(state.step)
-    writer = Writer(job, state, feed=feed) if place.rank == 0 else None
-    share = share_of(job.loop.batch_size, rank=place.rank, world_size=place.world_size)
-    hooks = LoopHooks(
-        batch=feed.batch,
-        thin=lambda inputs, step, first: thinned(
-            inputs, job.loop.regularisation, seed=job.seed, step=step, first_task=share.start + first
-        ),
+    check_fit(job)
+    where = {"rank": place.rank, "world_size": place.world_size, "device": place.device}
+    with open_feed(job.feed_plan(), first_step=state.step, **where) as feed:
+        feed.expect(state.step)
+        writer = Writer(job, state, feed=feed) if place.rank == 0 else None
+        if writer and restored and restored.changes:
+            writer.event(RunEvent.CHANGES_ACCEPTED, step=state.step, changes=list(restored.changes))
+        train(state, job.loop, hooks=_hooks(job, place, feed=feed, writer=writer, should_stop=should_stop))
+
+
+def _hooks(
+    job: TrainingJob, place: Place, *, feed: Feed, writer: Writer | None, should_stop: Callable[[], bool]
+) -> LoopHooks:
+    """What the loop calls; only the first worker has a writer."""
+    event = writer.event if writer else lambda name, **facts: None
+
+    def batch(step: int) -> TaskBatch:
+        number = place_of(job.stages, step)
+        if number and job.stages[number].first_step == step:
+            event(RunEvent.CURRICULUM_STAGE, step=step, stage=number + 1, stages=len(job.stages))
+        return feed.batch(step)
+
+    def thin(inputs: NetworkInputs, step: int, *, first: int) -> NetworkInputs:
+        share = share_of(job.stage_at(step).batch_size, rank=place.rank, world_size=place.world_size)
+        at = {"seed": job.seed, "step": step, "first_task": share.start + first}
+        return thinned(inputs, job.loop.regularisation, **at)
+
+    return LoopHooks(
+        batch=batch,
+        thin=lambda inputs, step, first: thin(inputs, step, first=first),
         validate=writer.validate if writer else lambda state: {},
         record=writer.record if writer else lambda record: None,
         save=writer.save if writer else lambda state, figures: None,
-        event=functools.partial(job.events().write, kind=job.network.kind.value)
-        if writer
-        else lambda name, **facts: None,
+        accumulation=lambda step: job.stage_at(step).accumulation,
+        event=event,
         should_stop=should_stop,
     )
-    train(state, job.loop, hooks=hooks)
+
+
+def check_fit(job: TrainingJob) -> None:
+    """Refuses tasks that the job's network does not take.
+
+    Raises:
+        Failure: OVER_LIMIT or CONFIG_MISMATCH, naming both sides; what is wrong with a manifest.
+    """
+    network = job.network
+    for stage in job.stages:
+        limits, where = limits_of(stage), "the drawn tasks" if stage.fresh else stage.shards
+        if limits.kind.value != network.kind.value:
+            text = f"{where} hold {limits.kind} tasks, and the network is for {network.kind}: give it others"
+            raise Failure(ExitCode.CONFIG_MISMATCH, text)
+        sides = {"features": (limits.max_features, network.max_features)}
+        if network.kind is LabelKind.CLASSIFICATION:
+            sides["classes"] = (limits.max_classes, network.icl.max_classes)
+        for noun, (found, most) in sides.items():
+            if found > most:
+                mend = f"raise its max_{noun}, or give it tasks of fewer"
+                text = f"tasks of up to {found} {noun} in {where} are too large for a network of {most}: {mend}"
+                raise Failure(ExitCode.OVER_LIMIT, text)

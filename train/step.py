@@ -50,6 +50,7 @@ class StepResult:
     Args:
         loss: mean over the global batch's queries (see `query_losses`).
         gradient_norm: global norm before clipping.
+        tasks: of the global batch.
         reason: why the update was left out; None where it was made.
         detail: what this worker found wrong in its data, in words.
         stop: whether any worker wishes to stop.
@@ -57,6 +58,7 @@ class StepResult:
 
     loss: float
     gradient_norm: float
+    tasks: int
     reason: SkipReason | None = None
     detail: str = ""
     stop: bool = False
@@ -90,12 +92,14 @@ class Agreement:
 
     Args:
         loss: mean over all tasks.
+        tasks: how many all shares hold.
         gradient_norm: global norm of the averaged gradients.
         is_faulty: whether any share was.
         stop: whether any worker wishes to stop.
     """
 
     loss: float
+    tasks: int
     gradient_norm: float
     is_faulty: bool
     stop: bool
@@ -163,7 +167,14 @@ def training_step(
         if norm > optimizer.config.clip_norm:
             torch._foreach_mul_([p.grad for p in network.parameters()], optimizer.config.clip_norm / norm)
         optimizer.step(factor)
-    return StepResult(loss=agreement.loss, gradient_norm=norm, reason=reason, detail=detail, stop=agreement.stop)
+    return StepResult(
+        loss=agreement.loss,
+        gradient_norm=norm,
+        tasks=agreement.tasks,
+        reason=reason,
+        detail=detail,
+        stop=agreement.stop,
+    )
 
 
 def average_gradients(network: nn.Module, share: Share) -> Agreement:
@@ -178,7 +189,7 @@ def average_gradients(network: nn.Module, share: Share) -> Agreement:
             parameter.grad = torch.zeros_like(parameter)
     if not distributed.is_initialized() or distributed.get_world_size() == 1:
         loss, norm = _read(share.loss, _norm(parameters))
-        return Agreement(loss=loss, gradient_norm=norm, is_faulty=share.is_faulty, stop=share.stop)
+        return Agreement(loss=loss, tasks=share.tasks, gradient_norm=norm, is_faulty=share.is_faulty, stop=share.stop)
     facts = [torch.full((1,), float(fact), device=parameters[0].device) for fact in (1, share.is_faulty, share.stop)]
     loss = share.loss.to(facts[0].device).float().view(1)
     flat = torch.cat([*(parameter.grad.flatten() for parameter in parameters), loss, *facts]).mul_(share.tasks)
@@ -187,8 +198,8 @@ def average_gradients(network: nn.Module, share: Share) -> Agreement:
     sizes = [parameter.numel() for parameter in parameters]
     for parameter, part in zip(parameters, flat[:-4].split(sizes), strict=True):
         parameter.grad = part.view_as(parameter)
-    mean, _, faults, stops, norm = _read(*flat[-4:].unbind(), _norm(parameters))
-    return Agreement(loss=mean, gradient_norm=norm, is_faulty=faults > 0, stop=stops > 0)
+    mean, tasks, faults, stops, norm = _read(*flat[-4:].unbind(), _norm(parameters))
+    return Agreement(loss=mean, tasks=int(tasks), gradient_norm=norm, is_faulty=faults > 0, stop=stops > 0)
 
 
 def _norm(parameters: list[nn.Parameter]) -> Tensor:

@@ -9,6 +9,8 @@ import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 
+from tools.pickling import pickling
+
 _MAX_FILE_LINES = 400
 _MAX_MEDIAN_LINES = 200
 _MAX_FUNCTION_LINES = 80
@@ -17,8 +19,6 @@ _MAX_POSITIONAL = 2
 _MAX_POSITIONAL_PRIVATE = 3
 _MAX_PARAMETERS = 8
 _VAGUE = frozenset({"base", "common", "helper", "helpers", "misc", "util", "utils"})
-_PICKLING = frozenset({"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"})
-_PICKLING_CALLS = frozenset({"torch.load", "torch.save", "pandas.read_pickle", "pd.read_pickle"})
 _GLOBAL_SEEDS = frozenset({"torch.manual_seed", "torch.seed", "np.random.seed", "numpy.random.seed", "random.seed"})
 _ADDRESS = re.compile(r"\b(pypi|pythonhosted|npmjs|debian|pytorch|github|gitlab|docker)\.(org|com|io)\b")
 _AT_IMPORT = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef)
@@ -40,7 +40,7 @@ def violations(path: str, source: str, *, third_party: Collection[str] = ()) -> 
     checks = [_lengths(lines), _file_name(path, third_party), _module_body(path, tree), _functions(tree)]
     checks += [_configs(tree)]
     if not is_test(path):
-        checks += [_banned(tree), _docstrings(tree), _parameters(tree), _prints(tree)]
+        checks += [pickling(tree), _seeds(tree), _docstrings(tree), _parameters(tree), _prints(tree)]
     found = sorted(item for check in checks for item in check)
     return [f"{path}:{line}: {text}" for line, text in found if not _excused(lines, line)]
 
@@ -89,16 +89,9 @@ def _file_name(path: str, third_party: Collection[str]) -> _Found:
         yield 1, f"the name {file} is also that of its package, of a standard module or of a dependency"
 
 
-def _banned(tree: ast.Module) -> _Found:
+def _seeds(tree: ast.Module) -> _Found:
     for node in ast.walk(tree):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        for name in names:
-            if name.split(".")[0] in _PICKLING:
-                yield node.lineno, f"imports {name}: S1 allows no pickle"
         called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        if called in _PICKLING_CALLS:
-            yield node.lineno, f"calls {called}: S1 allows no pickle"
         if called in _GLOBAL_SEEDS:
             yield node.lineno, f"calls {called}: pass a generator instead"
 

@@ -48,8 +48,8 @@ _FOR_LONG_TABLES = FamilyWeights(gaussian_process=0.0)
 
 
 def _in_large_groups(prior: PriorConfig) -> ShardConfig:
-    """Short tables are drawn 256 at a time: what a family costs whatever the number of tasks is then small."""
-    return ShardConfig(prior=prior, group_size=256, groups_per_part=2)
+    """Short tables are drawn 128 at a time: what a family costs whatever their number is then small."""
+    return ShardConfig(prior=prior, group_size=128, groups_per_part=4)
 
 
 def tiny() -> GenerateConfig:

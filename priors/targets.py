@@ -32,9 +32,9 @@ class TargetConfig:
     """Share of tasks whose classes are meant to be equally frequent."""
     max_imbalance: float = 50.0
     """Largest ratio of the most frequent to the rarest class, as far as the rows allow it."""
-    noiseless_share: float = 0.25
+    noiseless_share: float = 0.15
     """Share of tasks without noise on the score."""
-    weak_share: float = 0.2
+    weak_share: float = 0.3
     """Share of tasks whose noise is about as large as the signal."""
     flip_share: float = 0.15
     """Share of classification tasks in which some labels are replaced at random."""

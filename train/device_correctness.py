@@ -65,7 +65,7 @@ def check_network(device: torch.device, budget: Budget) -> Iterator[Finding]:
         network = random_network(config)
         expected = _evaluate(network, batch, dtype=torch.float32)
         for dtype, bounds in BOUNDS.items():
-            if budget.is_spent:
+            if not budget.allows_more():
                 return
             label = f"{name}, {_short(dtype)}"
             moved = copy.deepcopy(network).to(device)
@@ -90,7 +90,7 @@ def check_steps(device: torch.device, budget: Budget) -> Iterator[Finding]:
         expected = _steps(network, batch, device=torch.device("cpu"), dtype=torch.float32)
         start = _flat(network.parameters())
         for dtype, bounds in BOUNDS.items():
-            if budget.is_spent:
+            if not budget.allows_more():
                 return
             found = _steps(network, batch, device=device, dtype=dtype)
             error = float((found - expected).norm() / (expected - start).norm())
@@ -109,7 +109,7 @@ def check_prior(device: torch.device, budget: Budget, *, count: int) -> Iterator
         count: tasks on each side.
     """
     for kind in TaskKind:
-        if budget.is_spent:
+        if not budget.allows_more():
             return
         expected = _described(kind, device="cpu", count=count, seed=0)
         for name, ours in _described(kind, device=str(device), count=count, seed=1).items():

@@ -107,7 +107,7 @@ def published_peak(device: torch.device) -> float | None:
 def gemm_rate(device: torch.device, plan: SpeedPlan) -> float:
     """FLOP/s of a large bf16 matrix product, measured."""
     left, right = (torch.randn(plan.gemm, plan.gemm, device=device).bfloat16() for _ in range(2))
-    seconds = _seconds(lambda: left @ right, device=device, repeats=10)
+    seconds = statistics.median(_times(lambda: left @ right, device=device, repeats=10))
     return 2 * plan.gemm**3 / seconds
 
 
@@ -123,7 +123,7 @@ def training_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan, rat
     for (rows, features), preset, kind in itertools.product(plan.shapes, plan.presets, LabelKind):
         best, fastest = None, 0.0
         for size in plan.batches:
-            if budget.is_spent:
+            if not budget.allows_more():
                 return
             case = StepCase(preset=preset, kind=kind, rows=rows, features=features, batch=size)
             finding = _trained(case, device, plan=plan, rate=rate)
@@ -140,11 +140,12 @@ def drawing_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan) -> I
     """Tasks per second that are drawn from the default prior on the device."""
     for kind in TaskKind:
         for count in plan.draws:
-            if budget.is_spent:
+            if not budget.allows_more():
                 return
             rows, features = plan.shapes[0]
             draw = functools.partial(_draw, kind, itertools.count(), rows=rows, features=features, count=count)
-            seconds = _seconds(functools.partial(draw, device=str(device)), device=device, repeats=plan.num_steps)
+            work = functools.partial(draw, device=str(device))
+            seconds = statistics.median(_times(work, device=device, repeats=plan.num_steps))
             name = f"{kind} tasks drawn, {rows:,} × {features}, {count} together"
             yield Finding(name=name, value=count / seconds, unit="tasks/s")
 
@@ -157,7 +158,7 @@ def feeding_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan) -> I
     host = [table_batch(network.config, rows=rows, features=features, size=size, seed=seed) for seed in range(4)]
     num_steps = 4 * plan.num_steps
     for name, is_staged in (("copied when needed", False), ("staged ahead", True)):
-        if budget.is_spent:
+        if not budget.allows_more():
             return
         with DeviceFeed(lambda step: host[step % len(host)], device=device, num_steps=num_steps + 2) as feed:
             source = feed.batch if is_staged else lambda step: host[step % len(host)]
@@ -189,18 +190,18 @@ def _trained(case: StepCase, device: torch.device, *, plan: SpeedPlan, rate: flo
     """The rate of one case; 0 where it does not fit into memory."""
     facts = {**dataclasses.asdict(case), "kind": case.kind.value}
     try:
-        seconds, peak_bytes = _step_time(case, device, repeats=plan.num_steps)
+        times, peak_bytes = _step_times(case, device, repeats=plan.num_steps)
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return Finding(name=str(case), value=0.0, unit="tasks/s", facts={**facts, "out_of_memory": True})
-    flops = dry_step(case.network, case.shape).flops
-    facts |= {"step_seconds": seconds, "flops_per_task": flops / case.batch, "mfu": flops / seconds / rate}
+    flops, seconds = dry_step(case.network, case.shape).flops, statistics.median(times)
+    facts |= {"seconds": times, "flops_per_task": flops / case.batch, "mfu": flops / seconds / rate}
     facts["peak_bytes"] = peak_bytes
     return Finding(name=str(case), value=case.batch / seconds, unit="tasks/s", facts=facts)
 
 
-def _step_time(case: StepCase, device: torch.device, *, repeats: int) -> tuple[float, int]:
-    """Median seconds of a step, and the most memory that was in use (0 on a CPU)."""
+def _step_times(case: StepCase, device: torch.device, *, repeats: int) -> tuple[list[float], int]:
+    """Seconds of steps, and the most memory that was in use (0 on a CPU)."""
     config = case.network
     network = random_network(config).to(device)
     if case.is_compiled:
@@ -214,12 +215,12 @@ def _step_time(case: StepCase, device: torch.device, *, repeats: int) -> tuple[f
     def step() -> None:
         training_step(network, optimizer, batch=batch, factor=0.01, dtype=dtype)
 
-    seconds = _seconds(step, device=device, repeats=repeats)
-    return seconds, torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    times = _times(step, device=device, repeats=repeats)
+    return times, torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
 
-def _seconds(work: Callable[[], object], *, device: torch.device, repeats: int) -> float:
-    """Median of `repeats` runs, each waited for, after two that do not count."""
+def _times(work: Callable[[], object], *, device: torch.device, repeats: int) -> list[float]:
+    """Seconds of each of `repeats` runs, each waited for, after two that do not count."""
     times = []
     for number in range(-2, repeats):
         _settle(device)
@@ -228,7 +229,7 @@ def _seconds(work: Callable[[], object], *, device: torch.device, repeats: int) 
         _settle(device)
         if number >= 0:
             times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return times
 
 
 def _settle(device: torch.device) -> None:

@@ -41,17 +41,17 @@ class Budget:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._seconds, self._start = seconds, time.monotonic()
+        self._seconds, self._start, self._asked = seconds, time.monotonic(), False
 
     @property
     def left(self) -> float:
         """Seconds left; negative when it is used up."""
         return self._seconds - (time.monotonic() - self._start)
 
-    @property
-    def is_spent(self) -> bool:
-        """Whether nothing is left."""
-        return self.left <= 0
+    def allows_more(self) -> bool:
+        """Asked before every measurement: whether time is left. The first one is always allowed."""
+        first, self._asked = not self._asked, True
+        return first or self.left > 0
 
     @property
     def share(self) -> float:

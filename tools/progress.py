@@ -51,35 +51,31 @@ def duration(seconds: float) -> str:
 
 
 def _bar(unit: str) -> progress.Progress:
-    """Where the line is too narrow for all, the bar gives way first and the note is cut at its end."""
-    note = table.Column(no_wrap=True, overflow="ellipsis", ratio=8)
+    """The note stands last, and takes further lines where one is too narrow."""
     columns = (
         progress.TextColumn("{task.description}"),
-        progress.BarColumn(bar_width=None, table_column=table.Column(ratio=1)),
+        progress.BarColumn(bar_width=12),
         progress.MofNCompleteColumn(),
-        progress.TextColumn("{task.fields[note]}", table_column=note),
         _RateColumn(unit),
         _LeftColumn(),
+        progress.TextColumn("{task.fields[note]}", table_column=table.Column(ratio=1)),
     )
     return progress.Progress(*columns, console=console.Console(stderr=True), expand=True)
 
 
 class _RateColumn(progress.ProgressColumn):
     def __init__(self, unit: str) -> None:
-        super().__init__(table_column=table.Column(no_wrap=True))
+        super().__init__()
         self._unit = unit
 
     def render(self, task: progress.Task) -> str:
-        return f"{task.speed or 0:.1f} {self._unit}/s"
+        return "" if task.speed is None else f"{task.speed:.1f} {self._unit}/s"
 
 
 class _LeftColumn(progress.ProgressColumn):
-    def __init__(self) -> None:
-        super().__init__(table_column=table.Column(no_wrap=True))
-
     def render(self, task: progress.Task) -> str:
         left = task.fields["left"] if task.fields["left"] is not None else task.time_remaining
-        return "time left unknown" if left is None else f"{duration(left)} left"
+        return "" if left is None else f"{duration(left)} left"
 
 
 class _LogMeter:

@@ -263,3 +263,12 @@ def test_a_run_name_cannot_leave_the_root(tmp_path: pathlib.Path, name: str) -> 
     with pytest.raises(Failure) as failure:
         _open(tmp_path, name=name)
     assert failure.value.code == ExitCode.BAD_NAME
+
+
+def test_tags_may_change_where_parameters_may_not(root: pathlib.Path) -> None:
+    tracker = _open(root)
+    tracker.set_tags({"config.cluster.num_workers": "1", "long": "x" * 7000})
+    tracker.set_tags({"config.cluster.num_workers": "2"})
+    assert tracker.close() == 0
+    (run,) = _runs(root)
+    assert run.data.tags["config.cluster.num_workers"] == "2" and len(run.data.tags["long"]) == 6000

@@ -104,8 +104,28 @@ def test_everything_is_in_the_tracking_store(root: pathlib.Path) -> None:
     assert run.data.params["config.seed"] == "0"
     assert "classification/train/loss" in run.data.metrics
     assert "not-yet-verified/classification/synthetic/veritab/nll" in run.data.metrics
+    assert "classification/train/evaluation_share" in run.data.metrics
     assert len(run.inputs.dataset_inputs) == 2
-    assert {"report.html", "summary.json", "figures"} <= {item.path for item in client.list_artifacts(run.info.run_id)}
+    for kind in _KINDS:
+        audit = json.loads((root / "small" / kind / "audit.json").read_bytes())
+        assert (run.data.tags[f"audit.{kind}"] == "passed") == audit["passed"]
+    assert run.data.tags["config.cluster.address"] == "local" and "config.cluster.address" not in run.data.params
+    assert {"report.html", "summary.json", "figures", "events.jsonl"} <= {
+        item.path for item in client.list_artifacts(run.info.run_id)
+    }
+
+
+def test_the_events_of_a_whole_run_are_told_in_order(root: pathlib.Path) -> None:
+    """From the start over each stage and each model's checkpoints to the end; stages are told by start and end."""
+    events = files.read_json_lines(root / "small" / "events.jsonl")
+    stages = [(event["stage"], event["event"]) for event in events if "stage" in event]
+    names = ("generate", "train", "audit", "score", "report")
+    assert stages == [(name, end) for name in names for end in ("start", "end")]
+    for kind in _KINDS:
+        own = [(event["event"], event["step"]) for event in events if event.get("kind") == kind]
+        saved = "checkpoint saved"
+        assert own == [("training started", 0), (saved, 2), (saved, 4), ("training ended", 4)]
+    assert [event["event"] for event in events if not {"stage", "kind"} & set(event)] == ["run started", "run ended"]
 
 
 def test_a_finished_run_says_so_and_changes_nothing(root: pathlib.Path) -> None:
@@ -147,6 +167,7 @@ def test_an_interrupted_run_says_so_leaves_no_process_and_goes_on(
         (["tniy"], ExitCode.UNKNOWN_PRESET, "did you mean tiny"),
         (["tiny", "--seeed", "1"], ExitCode.BAD_FLAG, "--seeed"),
         (["tiny", "--seed", "one"], ExitCode.BAD_FLAG, "--seed"),
+        (["tiny", "--resume", "--name", "nothing"], ExitCode.NOT_FOUND, "nothing: give the --name of one"),
         (["tiny", "--name", "a/b"], ExitCode.BAD_NAME, "'a/b'"),
         (["tiny", "--root", "/proc/version/runs"], ExitCode.NOT_WRITABLE, "/proc/version/runs"),
     ],

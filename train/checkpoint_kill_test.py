@@ -1,5 +1,6 @@
 """A training that is killed while it saves, or whose newest checkpoint is damaged, goes on and ends in equal bytes."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -12,18 +13,13 @@ from typing import Any
 import pytest
 
 from model import checkpoint
-from model.label_injection import LabelKind
-from priors.generation import ShardConfig, ensure_shards
-from priors.mixture import PriorConfig
-from tools import files
 from train.gloo_world import MemberFailed, run_world
 from train.job import Place, TrainingJob, note_best, verified
 from train.loop import LoopConfig
 from train.sitting import run_job
-from train.toy import small_network
+from train.toy_job import BATCH_SIZE, newest_step, outcome, sit, toy_job, toy_shards
 from train.writer import Writer
 
-_PRIOR = PriorConfig(min_rows=64, max_rows=64, max_features=4)
 _NAMES = ["weights.safetensors", "config.json", "state.safetensors", "state.json", "MANIFEST.json"]
 _STEPS, _EVERY = 6, 2
 
@@ -32,52 +28,24 @@ _STEPS, _EVERY = 6, 2
 def whole(tmp_path_factory: pytest.TempPathFactory) -> TrainingJob:
     """A job that nothing has disturbed."""
     root = tmp_path_factory.mktemp("whole")
-    shards = ensure_shards(
-        ShardConfig(prior=_PRIOR, group_size=8, groups_per_part=4), out=root / "shards", num_tasks=32, seed=0
-    )
-    job = TrainingJob(
-        network=small_network(LabelKind.CLASSIFICATION),
-        loop=LoopConfig(num_steps=_STEPS, batch_size=8, log_every=1, checkpoint_every=_EVERY, keep_checkpoints=2),
-        seed=0,
-        shards=str(shards.folder),
-        prior=_PRIOR,
-        folder=str(root / "run" / "classification"),
-        num_validation_tasks=4,
-    )
-    pathlib.Path(job.folder).mkdir(parents=True)
-    run_world(_train, job, size=1)
+    loop = LoopConfig(num_steps=_STEPS, batch_size=BATCH_SIZE, log_every=1, checkpoint_every=_EVERY, keep_checkpoints=2)
+    job = toy_job(toy_shards(root / "shards"), root / "run", loop=loop)
+    run_world(sit, job, None, size=1)
     return job
-
-
-def _train(place: Place, job: TrainingJob) -> None:
-    run_job(job, place)
-
-
-def _in(job: TrainingJob, folder: pathlib.Path) -> TrainingJob:
-    """The same job in another folder."""
-    values = {name: getattr(job, name) for name in job.__dataclass_fields__}
-    folder.mkdir(parents=True)
-    return TrainingJob(**values | {"folder": str(folder)})
 
 
 def _copied(job: TrainingJob, folder: pathlib.Path) -> TrainingJob:
     """The same job in another folder, as far as it has come."""
-    other = _in(job, folder)
     shutil.copytree(job.folder, folder, dirs_exist_ok=True)
-    return other
+    return dataclasses.replace(job, folder=str(folder))
 
 
-def _outcome(job: TrainingJob) -> dict[str, Any]:
-    """All that must not depend on what happened on the way: the last checkpoint's bytes, the best step, the losses."""
-    last = checkpoint.step_folders(job.checkpoints)[-1]
-    records = files.read_json_lines(job.metrics)
-    losses = {r["step"]: r["train/loss"] for r in records if "train/loss" in r}
-    return {
-        "bytes": {path.name: files.sha256_file(path) for path in last.iterdir()},
-        "best": json.loads((pathlib.Path(job.folder) / "best.json").read_bytes()),
-        "losses": losses,
-        "validated": {r["step"] for r in records if "validation/nll" in r},
-    }
+def _ends_well(job: TrainingJob, wanted: TrainingJob) -> None:
+    """Finishes a job and compares it with one that nothing has disturbed."""
+    run_job(job, Place())
+    note_best(job)  # as whoever chooses a checkpoint does: the kill may have come before it was noted
+    best, wanted_best = (json.loads((pathlib.Path(one.folder) / "best.json").read_bytes()) for one in (job, wanted))
+    assert outcome(job) == outcome(wanted) and best == wanted_best
 
 
 def _strike_in_the_last_save(at: int, strike: Callable[[], None]) -> Callable[[], int]:
@@ -154,8 +122,8 @@ def test_a_kill_at_any_operation_of_a_save_costs_no_checkpoint_and_no_bit(
 
     T11: of several checkpoints the one with the highest step goes on, whatever the times of the folders say.
     """
-    wanted = _outcome(whole)
-    begun = _in(whole, tmp_path / "begun" / "classification")
+    begun = dataclasses.replace(whole, folder=str(tmp_path / "begun" / "classification"))
+    pathlib.Path(begun.folder).mkdir(parents=True)
     with pytest.raises(MemberFailed):
         run_world(_killed_before_the_last_step, begun, size=1)
     jobs = [_copied(begun, tmp_path / str(at) / "classification") for at in range(1, 80)]
@@ -168,9 +136,7 @@ def test_a_kill_at_any_operation_of_a_save_costs_no_checkpoint_and_no_bit(
         assert len(steps) >= 2 and 4 in steps
         found.add(tuple(steps))
         os.utime(job.checkpoints / "step-00000004", (4e9, 4e9))
-        run_job(job, Place())
-        note_best(job)  # as whoever chooses a checkpoint does: the kill may have come before it was noted
-        assert _outcome(job) == wanted
+        _ends_well(job, whole)
         left = [path.name for path in job.checkpoints.iterdir() if path not in verified(job.checkpoints)]
         assert left == [] or steps[-1] == _STEPS
     assert {6 in steps for steps in found} == {True, False}
@@ -189,9 +155,8 @@ def test_damage_to_any_file_of_the_newest_checkpoint_costs_one_interval(
     path.write_bytes({"flip": flipped, "truncate": data[: len(data) // 2], "empty": b"", "delete": b""}[damage])
     if damage == "delete":
         path.unlink()
-    assert checkpoint.step_of(checkpoint.newest_verified(job.checkpoints)) == _STEPS - _EVERY
+    assert newest_step(job) == _STEPS - _EVERY
     assert not job.is_complete()
     before = job.metrics.read_bytes()
-    run_job(job, Place())
-    assert _outcome(job) == _outcome(whole)
+    _ends_well(job, whole)
     assert job.is_complete() and job.metrics.read_bytes() != before

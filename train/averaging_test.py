@@ -35,7 +35,7 @@ def _means(config: AveragingConfig, values: list[float]) -> list[float | None]:
 
 
 def test_the_moving_average_forgets_the_initial_weights_in_a_short_run() -> None:
-    """1.5: r = min(decay, (1 + t) / (10 + t)); after 300 updates 1e-9 of the start is left where .999 alone left .74."""
+    """1.5: r = min(decay, (1 + t) / (10 + t)); after 300 updates nothing is left of the start (.999 alone: .74)."""
     found = _means(AveragingConfig(kind=AveragingKind.EMA), [1.0] * 300)
     assert found[0] == pytest.approx(7 * 2 / 11 + 9 / 11)
     assert found[1] == pytest.approx(found[0] * 3 / 12 + 9 / 12)

@@ -137,7 +137,7 @@ class PretrainConfig:
     """Go on with a run whose config or data were others."""
 
     def identity(self) -> "PretrainConfig":
-        """The config without what changes no result: name, places, cluster, how tasks are drawn ahead, what is watched."""
+        """The config without what changes no result: `NEUTRAL`."""
         return dataclasses.replace(self, **NEUTRAL)
 
     def models(self) -> dict[TaskKind, ModelConfig]:

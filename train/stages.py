@@ -1,4 +1,4 @@
-"""Stages of a curriculum as a training job goes through them: which tasks, cut how, how many at a time, from which step.
+"""Stages of a curriculum in a training job: which tasks, cut how, how many at a time, and from which step on.
 
 A run without a curriculum has one stage.
 """

@@ -76,7 +76,7 @@ def _run(place: Place, case: str, folder: str) -> dict[str, Any]:
         validate=lambda state: {},
         record=lambda record: None,
         save=lambda state, figures: saves.append(state.step),
-        event=lambda name, **facts: events.append([name, facts["step"], facts["reason"]]),
+        event=lambda name, **facts: events.append([name, facts["step"], facts.get("reason")]),
         should_stop=lambda: next(asked) == 3 and place.rank == 1 and case == "stop",
     )
     code = None
@@ -130,3 +130,4 @@ def test_a_stop_that_one_worker_saw_ends_all_after_the_same_step(tmp_path: pathl
     one, other = run_world(_run, "stop", str(tmp_path))
     assert one == other
     assert one["code"] == ExitCode.INTERRUPTED and one["saves"] == [4]
+    assert one["events"] == [["training stopped", 4, None]]

@@ -2,17 +2,18 @@
 
 import contextlib
 import logging
+import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
 
 import ray
-from ray._private import services
+from ray._private import ray_constants, services
 from ray._private.runtime_env import packaging
 from ray._raylet import GcsClient
 from ray.experimental import internal_kv
 
-from tools import progress, ray_session, source_archive
+from tools import progress, ray_session, source_archive, warden
 from tools.failure import BadInput, ExitCode, Failure
 
 _ANSWER_SECONDS = 4.0
@@ -36,7 +37,12 @@ def connection(address: str, *, packages: Sequence[str]) -> Iterator[None]:
     handler = signal.getsignal(signal.SIGTERM)
     logging.getLogger("ray").setLevel(logging.ERROR)
     uri = None if address == "local" else _shipped(found_address(), packages)
-    with ray_session.init_arguments(address, packages=packages, archive_uri=uri) as arguments:
+    with contextlib.ExitStack() as stack:
+        if address == "local":
+            stack.enter_context(warden.warden())
+            stack.enter_context(_on_loopback())
+        session = ray_session.init_arguments(address, packages=packages, archive_uri=uri)
+        arguments = stack.enter_context(session)
         try:
             context = ray.init(**arguments)
         except (ConnectionError, RuntimeError, ValueError) as error:
@@ -72,6 +78,21 @@ def found_address() -> str:
     if not ray_session.answers(found, seconds=_ANSWER_SECONDS):
         raise _no_cluster(f"nothing answers at {found}")
     return found
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Keeps Ray off the network: it replaces 127.0.0.1 by the machine's address, unless it may build no cluster."""
+    before, name = ray_constants.ENABLE_RAY_CLUSTER, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    set_before = os.environ.get(name)
+    ray_constants.ENABLE_RAY_CLUSTER, os.environ[name] = False, "0"
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        os.environ.pop(name)
+        if set_before is not None:
+            os.environ[name] = set_before
 
 
 def _no_cluster(what: str) -> Failure:

@@ -26,6 +26,7 @@ RAY_SETTINGS = {
 }
 """Environment variables that Ray reads while it is imported; workers get them too."""
 
+_LOOPBACK_SETTINGS = {"GLOO_SOCKET_IFNAME": "lo"}  # or workers would meet on the network's interface
 _TEMPORARY = pathlib.Path("/tmp")  # Ray's sockets need a short path
 
 
@@ -94,9 +95,10 @@ def init_arguments(
         archive_uri: where a cluster's nodes find the archive of these packages.
     """
     uri = f"local://{source_archive.source_root(packages)}" if address == "local" else archive_uri
+    settings = RAY_SETTINGS | (_LOOPBACK_SETTINGS if address == "local" else {})
     options: dict[str, Any] = {
         "address": address,
-        "runtime_env": {"py_modules": [uri], "env_vars": dict(RAY_SETTINGS)},
+        "runtime_env": {"py_modules": [uri], "env_vars": settings},
         "log_to_driver": False,
         "logging_level": logging.ERROR,
         "configure_logging": False,

@@ -75,15 +75,13 @@ def _size(resources: dict[str, float]) -> NodeSize:
 def _check_nodes(nodes: dict[str, dict[str, Any]], *, shared: pathlib.Path | None) -> None:
     """The preflight: a task on each node finds what is there; the first that differs from here is refused."""
     sources = source_archive.packed(_FIRST_PARTY).paths
+    here = preflight.inspect(sources)
     ray.cloudpickle.register_pickle_by_value(preflight)  # a node may import another file of that name
-    try:
-        look = ray.remote(num_cpus=0, max_retries=0)(preflight.inspect)
-    finally:
-        here = preflight.inspect(sources)
     with contextlib.ExitStack() as stack:
+        stack.callback(ray.cloudpickle.unregister_pickle_by_value, preflight)
         folder = stack.enter_context(preflight.SharedFolder(shared)) if shared is not None else None
         question = {"shared": str(folder.folder), "nonce": folder.nonce} if folder is not None else {}
-        waiting = {}
+        look, waiting = ray.remote(num_cpus=0, max_retries=0)(preflight.inspect), {}
         for name in nodes:
             strategy = scheduling_strategies.NodeAffinitySchedulingStrategy(name, soft=False)
             waiting[name] = look.options(scheduling_strategy=strategy).remote(sources, who=name, **question)
@@ -91,13 +89,11 @@ def _check_nodes(nodes: dict[str, dict[str, Any]], *, shared: pathlib.Path | Non
         for name, handle in waiting.items():
             label = f"{nodes[name]['NodeName']} ({nodes[name]['NodeManagerAddress']})"
             there = _answer(handle, label, seconds=deadline - time.monotonic())
-            text = preflight.refusal(label, here=here, there=there, shared=str(shared))
-            if text is None and folder is not None and not folder.has_answer(name):
+            if text := preflight.refusal(label, here=here, there=there, shared=str(shared)):
+                raise Failure(ExitCode.NOT_WRITABLE if "--root" in text else ExitCode.WORKER_FAILED, text)
+            if folder is not None and not folder.has_answer(name):
                 text = f"node {label} has another folder at --root {shared}: give one that all nodes share"
-            if text is not None:
-                code = ExitCode.NOT_WRITABLE if there["code"] == here["code"] and "--root" in text else None
-                raise Failure(code or ExitCode.WORKER_FAILED, text)
-    ray.cloudpickle.unregister_pickle_by_value(preflight)
+                raise Failure(ExitCode.NOT_WRITABLE, text)
 
 
 def _answer(handle: ray.ObjectRef, label: str, *, seconds: float) -> dict[str, str]:

@@ -22,11 +22,15 @@ RAY_SETTINGS = {
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "10",
     "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
 }
 """Environment variables that Ray reads while it is imported; workers get them too."""
 
-_LOOPBACK_SETTINGS = {"GLOO_SOCKET_IFNAME": "lo"}  # or workers would meet on the network's interface
+_LOCAL_SETTINGS = {
+    "GLOO_SOCKET_IFNAME": "lo",  # or workers would meet on the network's interface
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # nobody takes this machine away
+}
 _TEMPORARY = pathlib.Path("/tmp")  # Ray's sockets need a short path
 
 
@@ -95,7 +99,7 @@ def init_arguments(
         archive_uri: where a cluster's nodes find the archive of these packages.
     """
     uri = f"local://{source_archive.source_root(packages)}" if address == "local" else archive_uri
-    settings = RAY_SETTINGS | (_LOOPBACK_SETTINGS if address == "local" else {})
+    settings = RAY_SETTINGS | (_LOCAL_SETTINGS if address == "local" else {})
     options: dict[str, Any] = {
         "address": address,
         "runtime_env": {"py_modules": [uri], "env_vars": settings},

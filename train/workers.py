@@ -31,6 +31,7 @@ from train.sitting import run_job
 
 _POLL_SECONDS = 0.5
 _MAX_FAILURES = 3
+_MAX_STARTS = 24  # attempts, ten seconds each (RAY_SETTINGS), to find room for the workers: a lost node may come back
 _COLLECTIVE_TIMEOUT_SECONDS = 300
 _PREFLIGHT_SECONDS = 90.0
 _STOP_SECONDS = 20.0  # for a checkpoint; Ray and the tracker then have ten to close
@@ -142,8 +143,10 @@ def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[]
     if errors:
         cause = str(errors[0]).strip().split("\n")[-1]
         mend = "run the same command again to go on from the newest checkpoint"
-        text = f"training workers failed {_MAX_FAILURES + 1} times ({cause}): {mend}"
-        raise Failure(ExitCode.WORKER_FAILED, text) from errors[0]
+        what = f"failed {_MAX_FAILURES + 1} times"
+        if isinstance(errors[0], ray_train.ControllerError):
+            what = "could not be started"
+        raise Failure(ExitCode.WORKER_FAILED, f"training workers {what} ({cause}): {mend}") from errors[0]
 
 
 def _wait(
@@ -172,7 +175,7 @@ def _wait(
 
 def _trainer(jobs: Sequence[TrainingJob], workers: Workers, *, storage: pathlib.Path) -> ray_torch.TorchTrainer:
     gpus = {"GPU": workers.gpus_each} if workers.gpus_each else {}
-    failures = ray_train.FailureConfig(max_failures=_MAX_FAILURES, controller_failure_limit=_MAX_FAILURES)
+    failures = ray_train.FailureConfig(max_failures=_MAX_FAILURES, controller_failure_limit=_MAX_STARTS)
     losses = _Losses(str(storage.parent / "events.jsonl"))
     return ray_torch.TorchTrainer(
         _work,

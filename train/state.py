@@ -16,6 +16,7 @@ from train.averaging import Average, AveragingConfig, make_average
 from train.optimization import OptimizerConfig
 from train.optimizers import Optimizer, make_optimizer
 
+_SHOWN_CHANGES = 12  # in a refusal; all are named where they are accepted
 _LIVE, _AVERAGE = "live/", "average/"  # before the names of tensors in a checkpoint's state
 
 
@@ -164,7 +165,9 @@ def restore_state(root: pathlib.Path, state: TrainState, *, accept_changes: bool
     changes = differences(training.values["identity"], state.identity)
     if changes and not accept_changes:
         mend = "give --accept-changes to go on with what is new, or choose another --name"
-        text = f"{folder} was made with another config or other data ({'; '.join(changes)}): {mend}"
+        more = len(changes) - _SHOWN_CHANGES
+        shown = "; ".join(changes[:_SHOWN_CHANGES]) + (f"; and {more} more" if more > 0 else "")
+        text = f"{folder} was made with another config or other data ({shown}): {mend}"
         raise Failure(ExitCode.CONFIG_MISMATCH, text)
     tensors = training.tensors
     live = {**loaded.weights, **_part(tensors, _LIVE)}

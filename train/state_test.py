@@ -147,6 +147,12 @@ def test_a_checkpoint_of_another_config_or_other_data_is_refused_and_what_differ
     assert "--accept-changes" in caught.value.message
 
 
+def test_a_refusal_of_very_many_changes_names_the_first_and_counts_the_rest(tmp_path: pathlib.Path) -> None:
+    save_state(tmp_path, _state(identity={"config": "of a release that knew no names"}), validation={})
+    with pytest.raises(Failure, match=r"\(config: .* → absent; f00: absent → 0; .*; f10: absent → 10; and 9 more\)"):
+        restore_state(tmp_path, _state(identity={f"f{number:02d}": number for number in range(20)}))
+
+
 def test_accepted_changes_are_named_and_the_run_goes_on_where_it_stood(tmp_path: pathlib.Path) -> None:
     """T3: unless asked for."""
     state = _state(identity={"data": "a", "seed": 0})

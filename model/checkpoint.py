@@ -2,6 +2,9 @@
 
     step-00001000/  weights.safetensors  config.json  [state.safetensors  state.json]  MANIFEST.json
 
+Its weights are those that predict; where training goes on from others (of which they are an average), the state has
+them, see `train.state`.
+
 The folder is filled under a temporary name and renamed, and renamed away before it is deleted, so a folder named
 `step-…` is whole at every moment. One process writes to a root at a time: the caller holds the run folder's lock.
 """

@@ -80,6 +80,15 @@ def test_a_checkpoint_gives_back_the_network_bit_by_bit(kind: LabelKind, tmp_pat
     assert state.values == STATE.values
 
 
+def test_given_weights_are_saved_in_place_of_the_network_s_own(tmp_path: pathlib.Path) -> None:
+    """What predicts may be an average of the weights that are trained."""
+    network, other = (specimen_network(LabelKind.REGRESSION, seed=seed) for seed in (0, 1))
+    folder = save_checkpoint(tmp_path, step=1, network=network, weights=other.state_dict())
+    found = load_checkpoint(folder).network().state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in other.state_dict().items())
+    assert any(not torch.equal(found[name], tensor) for name, tensor in network.state_dict().items())
+
+
 def test_equal_networks_give_equal_bytes(tmp_path: pathlib.Path) -> None:
     """T2: the weights' sha256 identifies the weights."""
     folders = [_save(tmp_path / name) for name in ("a", "b")]

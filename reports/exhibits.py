@@ -12,12 +12,13 @@ from reports.run_folder import KindFiles
 
 MAX_DRAWN_TABLES = 12
 _VALIDATION = "validation/"
+_WATCHED_REGRET, _WATCHED_TABLES = "watch/regret", "watch/tables/"
 _LOSS_UNITS = {"classification": "NLL, nats per query row", "regression": "NLL, nats (scaled target)"}
 _LEVELS = ("0.05", "0.5", "0.95")
 
 
 def training_pictures(part: KindFiles) -> list[Picture]:
-    """Learning curves: training loss, then each validation metric with its task families."""
+    """Learning curves: training loss, each validation metric with its task families, and what was watched."""
     out = []
     if "train/loss" in part.curves:
         name, unit = f"{part.kind}-training-loss", _LOSS_UNITS[part.kind]
@@ -27,7 +28,34 @@ def training_pictures(part: KindFiles) -> list[Picture]:
         unit = _LOSS_UNITS[part.kind] if metric == "nll" else metric
         name = f"{part.kind}-validation-{len(out)}"
         out.append(figures.validation_curves(curves, name=name, title=title, unit=unit))
-    return out
+    return out + _watched_pictures(part)
+
+
+def _watched_pictures(part: KindFiles) -> list[Picture]:
+    """Regret with its families and context sizes, and each metric of real tables, where looks were taken."""
+    panels = [("regret", {}, "Regret", "nats per query row", "tasks whose posterior is known")]
+    lines: dict[str, dict[str, Curve]] = {}
+    for key, curve in part.curves.items():
+        if key.startswith(_WATCHED_REGRET):
+            panels[0][1][key.removeprefix(_WATCHED_REGRET).strip("/") or figures.ALL] = curve
+        elif key.startswith(_WATCHED_TABLES):
+            *table, metric = key.removeprefix(_WATCHED_TABLES).split("/")
+            lines.setdefault(metric, {})[table[0] if table else figures.ALL] = curve
+    for metric, curves in lines.items():
+        label = standings.metric_of(metric).label
+        panels.append((metric, curves, f"{label} during training", label, "a few rows of real tables"))
+    return [
+        figures.validation_curves(
+            _first(curves), name=f"{part.kind}-watched-{key}", title=title, unit=unit, tasks=tasks, chooses=False
+        )
+        for key, curves, title, unit, tasks in panels
+        if curves
+    ]
+
+
+def _first(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    """As many lines as a panel can show: the mean of all, and the first ones."""
+    return dict(sorted(curves.items(), key=lambda item: item[0] != figures.ALL)[: MAX_DRAWN_TABLES + 1])
 
 
 def throughput_pictures(part: KindFiles) -> list[Picture]:

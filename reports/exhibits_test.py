@@ -16,9 +16,16 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> KindFiles:
 
 
 def test_every_validation_metric_is_a_panel_with_a_line_for_each_family(part: KindFiles) -> None:
-    loss, validation = exhibits.training_pictures(part)
+    loss, validation, *_ = exhibits.training_pictures(part)
     assert "Training loss" in loss.alt
     assert all(f"{name} 0." in validation.alt for name in ("all", "forest", "mlp_scm"))
+
+
+def test_what_was_watched_is_drawn_and_said_to_choose_nothing(part: KindFiles) -> None:
+    *_, regret, tables = exhibits.training_pictures(part)
+    assert regret.name == "classification-watched-regret" and "small_tree/16 0." in regret.alt
+    assert tables.name == "classification-watched-auc_ovo" and "wine 0." in tables.alt and "all 0." in tables.alt
+    assert all("chooses nothing" in picture.caption and "lowest" not in picture.alt for picture in (regret, tables))
 
 
 def test_classification_views_give_the_reading_and_regression_views_the_band() -> None:

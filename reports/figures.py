@@ -65,8 +65,16 @@ def record_curve(curve: Curve, *, name: str, title: str, unit: str, baseline: fl
 
 
 @drawing.styled
-def validation_curves(curves: Mapping[str, Curve], *, name: str, title: str, unit: str) -> Picture:
-    """Validation figures of one metric, a line for each group of tasks; the lowest point of each is marked."""
+def validation_curves(
+    curves: Mapping[str, Curve],
+    *,
+    name: str,
+    title: str,
+    unit: str,
+    tasks: str = "held-out synthetic tasks",
+    chooses: bool = True,
+) -> Picture:
+    """Figures of one metric, a line for each group of tasks; where it chooses, the lowest point of each is marked."""
     figure, axes = drawing.canvas()
     ends = []
     for index, (label, curve) in enumerate(curves.items()):
@@ -75,12 +83,15 @@ def validation_curves(curves: Mapping[str, Curve], *, name: str, title: str, uni
         line = {"color": colour, "linewidth": width, "label": label}
         axes.plot(curve.steps, curve.values, dashes, marker="o", markersize=3, **line)
         low = int(np.nanargmin(curve.values)) if not np.all(np.isnan(curve.values)) else 0
-        axes.plot(curve.steps[low], curve.values[low], "o", color=colour, markersize=6, fillstyle="none")
-        ends.append(f"{label} {curve.values[-1]:.3f} (lowest {curve.values[low]:.3f} at step {curve.steps[low]})")
+        ends.append(f"{label} {curve.values[-1]:.3f}")
+        if chooses:
+            axes.plot(curve.steps[low], curve.values[low], "o", color=colour, markersize=6, fillstyle="none")
+            ends[-1] += f" (lowest {curve.values[low]:.3f} at step {curve.steps[low]})"
     if len(curves) > 1:
         axes.legend()
     drawing.label(axes, title=title, x="optimizer step", y=unit)
-    caption = f"{title} on held-out synthetic tasks; the ring marks the lowest point."
+    rule = "the ring marks the lowest point" if chooses else "watched, and chooses nothing"
+    caption = f"{title} on {tasks}; {rule}."
     return drawing.picture(figure, name=name, caption=caption, alt=f"{title} at the last step: {'; '.join(ends)}.")
 
 

@@ -101,7 +101,9 @@ def _write_metrics(path: pathlib.Path, generator: np.random.Generator) -> None:
         if step % 200 == 0:
             base = 0.9 * np.exp(-step / 300) + 0.6
             families = {f"validation/nll/{name}": base + gap for name, gap in (("forest", -0.05), ("mlp_scm", 0.06))}
-            lines.append({"step": step, "validation/nll": base, **families})
+            watched = {"watch/regret": base / 4, "watch/regret/small_tree/16": base / 3}
+            watched |= {"watch/tables/auc_ovo": 1 - base / 9, "watch/tables/wine/auc_ovo": 1 - base / 8}
+            lines.append({"step": step, "validation/nll": base, **families, **watched})
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 

@@ -2,6 +2,7 @@
 
 import pathlib
 import time
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ from train.job import TrainingJob
 from train.looks import Costs, Schedule, forward_work, schedule_of
 from train.state import TrainState
 from train.validation import same_shape_batches, validation_figures
-from train.watch import Watch
+
+if typing.TYPE_CHECKING:
+    from train.watch import Watch
 
 VALIDATION_SEED = 1  # of the held-out tasks that choose the checkpoint; those that report have other seeds
 SHARE = "train/evaluation_share"
@@ -54,11 +57,13 @@ class Evaluation:
         )
         self._seconds = time.perf_counter() - self._start
 
-    def _make_watch(self) -> Watch | None:
+    def _make_watch(self) -> "Watch | None":
         """Without the user's tables where this node cannot read them."""
         job = self._job
         if not job.watch.budget_share:
             return None
+        from train.watch import Watch  # brings scikit-learn and pandas, which other workers do not need
+
         found = None
         if job.tables:
             found = self._guarded(lambda: Watch(job.network, job.watch, folder=pathlib.Path(job.tables)))

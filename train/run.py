@@ -124,7 +124,8 @@ class RunFolder:
 
     def changed_fields(self) -> dict[str, str]:
         """Dotted name to "old → new" of every field that was changed, with leave, since the run began."""
-        changes = [text for event in self.events.read() for text in event.get("changes", [])]
+        own = [event for event in self.events.read() if event["event"] == RunEvent.CHANGES_ACCEPTED]
+        changes = [text for event in own if "kind" not in event for text in event["changes"]]  # not what a model says
         return dict(text.split(": ", 1) for text in changes)
 
     @contextlib.contextmanager

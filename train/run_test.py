@@ -81,10 +81,12 @@ def test_another_config_is_refused_by_field_and_goes_on_with_leave(tmp_path: pat
     assert not (tmp_path / "a" / "summary.json").exists()
     assert json.loads((tmp_path / "a" / "config.json").read_bytes())["config"]["seed"] == 7
     run = name_run("tiny", other)
+    run.events.write("config changes accepted", kind="regression", changes=["loop.num_steps: 4 → 8"])
     assert run.changed_fields() == {"data.num_tasks": f"{before} → 4096", "seed": "0 → 7"}
     _begin(other)
     events = [event["event"] for event in run.events.read()]
-    assert events == ["start", "end", "config changes accepted", "start", "end", "start", "end"]
+    accepted = "config changes accepted"
+    assert events == ["start", "end", accepted, "start", "end", accepted, "start", "end"]
 
 
 def test_what_changes_no_result_may_change_between_sittings(tmp_path: pathlib.Path) -> None:

@@ -48,9 +48,9 @@ class Writer:
         cut_short = was_cut_short(self._events.read(), kind=self._job.network.kind.value)
         name = RunEvent.TRAINING_RESUMED if state.step else RunEvent.TRAINING_STARTED
         if cut_short:
-            name, text = RunEvent.WORKER_LOST, f"resumed from step {state.step} with {workers} workers"
-        else:
-            text = f"from step {state.step} with {workers} workers"
+            name = RunEvent.WORKER_LOST
+        noun = "worker" if workers == 1 else "workers"
+        text = f"{'resumed ' if cut_short else ''}from step {state.step} with {workers} {noun}"
         self.event(name, step=state.step, workers=workers, **{TEXT: text})
 
     def validate(self, state: TrainState) -> dict[str, float]:

@@ -95,7 +95,7 @@ def test_a_stop_and_the_loss_of_a_worker_are_told_apart(shards: str, tmp_path: p
         ("training ended", 6),
     ]
     (lost,) = [event for event in job.events().read() if event["event"] == RunEvent.WORKER_LOST]
-    assert lost["text"] == "resumed from step 4 with 1 workers"
+    assert lost["text"] == "resumed from step 4 with 1 worker"
 
 
 def test_looks_are_recorded_and_choose_and_change_nothing(shards: str, tmp_path: pathlib.Path) -> None:

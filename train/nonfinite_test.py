@@ -1,4 +1,4 @@
-"""What is not finite in one of two workers: both leave the step out, both stop when it is too much, nothing is saved."""
+"""What is not finite in one of two workers: both leave the step out, both stop when it is too much, none saves it."""
 
 import functools
 import pathlib

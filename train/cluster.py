@@ -3,8 +3,11 @@
 import dataclasses
 from collections.abc import Collection, Sequence
 
+import tyro
+
 from tools import ray_session
 from tools.failure import ExitCode, Failure
+from train.compilation import Compilation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -19,6 +22,8 @@ class ClusterConfig:
     """Fewest processes with which training goes on when nodes are lost or still absent; by default all."""
     gpus_per_worker: int | None = None
     """GPUs of each worker; by default 1 where the cluster has GPUs, else 0."""
+    compilation: tyro.conf.EnumChoicesFromValues[Compilation] = Compilation.AUTO
+    """Whether blocks of the network are compiled; by default on GPUs whose machine has what that needs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

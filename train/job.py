@@ -15,6 +15,7 @@ from priors.splits import SplitConfig
 from tools import config as configs
 from tools import files
 from tools.failure import ExitCode, Failure
+from train.compilation import Compilation
 from train.events import EventLog
 from train.feed import FeedPlan
 from train.looks import WatchConfig
@@ -44,6 +45,7 @@ class TrainingJob:
         watch: what is looked at besides.
         tables: folder of further real tables to look at; None for the bundled ones alone.
         threads: torch threads of a worker.
+        compilation: whether blocks of the network are compiled.
     """
 
     network: NetworkConfig
@@ -61,6 +63,7 @@ class TrainingJob:
     watch: WatchConfig = WatchConfig()
     tables: str | None = None
     threads: int = 1
+    compilation: Compilation = Compilation.AUTO
 
     @property
     def checkpoints(self) -> pathlib.Path:

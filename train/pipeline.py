@@ -134,6 +134,7 @@ def _job(run: RunFolder, kind: TaskKind) -> TrainingJob:
         accept_changes=run.config.accept_changes,
         watch=run.config.watch,
         tables=None if run.config.tables is None else str(run.tables_folder()),
+        compilation=run.config.cluster.compilation,
     )
 
 

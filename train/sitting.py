@@ -9,11 +9,13 @@ from model.network import NetworkInputs
 from priors.batches import share_of
 from priors.task import TaskBatch
 from tools.failure import ExitCode, Failure
+from train.compilation import compile_blocks, is_wanted
 from train.events import RunEvent
 from train.feed import Feed, open_feed
 from train.job import Place, TrainingJob
 from train.loop import LoopHooks, train
 from train.regularisation import thinned
+from train.same_start import check_same_start
 from train.stages import limits_of, place_of
 from train.state import fresh_state, restore_state
 from train.step import compute_dtype
@@ -26,6 +28,7 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
     Raises:
         Failure: damaged shards, tasks that the network does not take, another run's checkpoints, divergence, an
             unwritable folder, a stop.
+        DifferentStarts: when workers found different checkpoints.
     """
     torch.set_num_threads(job.threads)
     state = fresh_state(
@@ -37,8 +40,17 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
         averaging=job.loop.averaging,
     )
     dtype = str(compute_dtype(place.device)).removeprefix("torch.")
-    state.numerics = {"dtype": dtype, "num_workers": place.world_size, "device": place.device.type}
+    compiled = is_wanted(job.compilation, place.device)
+    if compiled:
+        compile_blocks(state.network)
+    state.numerics = {
+        "dtype": dtype,
+        "num_workers": place.world_size,
+        "device": place.device.type,
+        "compiled": compiled,
+    }
     restored = restore_state(job.checkpoints, state, accept_changes=job.accept_changes)
+    check_same_start(state.step, place=place)
     if restored and state.step >= job.loop.num_steps:
         return
     check_fit(job)

@@ -114,6 +114,7 @@ def test_a_checkpoint_says_with_what_numerics_it_was_made(shards: str, tmp_path:
     run_job(job, Place())
     values = checkpoint.load_state(checkpoint.step_folders(job.checkpoints)[-1]).values
     assert values["numerics"]["num_workers"] == 1 and values["numerics"]["device"] == "cpu"
+    assert values["numerics"]["compiled"] is False
     assert values["numerics"]["dtype"] in ("bfloat16", "float32")
 
 

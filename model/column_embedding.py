@@ -8,7 +8,8 @@ and a query row can reach nothing but context rows.
 import torch
 from torch import Tensor, nn
 
-from model.attention import Attention, FeedForward, Norm, make_norm
+from model.attention import FeedForward, Norm, make_norm
+from model.point_attention import Gathering, Scattering
 
 
 class ColumnBlock(nn.Module):
@@ -18,10 +19,10 @@ class ColumnBlock(nn.Module):
         super().__init__()
         self.inducing_points = nn.Parameter(torch.randn(num_inducing, width))
         self.norm_source = make_norm(norm, width)
-        self.gather = Attention(width, num_heads=num_heads)
+        self.gather = Gathering(width, num_heads=num_heads, num_points=num_inducing)
         self.norm_inducing = make_norm(norm, width)
         self.norm_rows = make_norm(norm, width)
-        self.scatter = Attention(width, num_heads=num_heads)
+        self.scatter = Scattering(width, num_heads=num_heads, num_points=num_inducing)
         self.norm_feed = make_norm(norm, width)
         self.feed_forward = FeedForward(width, factor=2)
         nn.init.xavier_uniform_(self.gather.output.weight)  # there is no residual path around the inducing points
@@ -39,11 +40,10 @@ class ColumnBlock(nn.Module):
         return self.read(cells, memory)
 
     def remember(self, cells: Tensor, labels: Tensor | None, *, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Keys and values of the inducing points after they read context cells [B, C, N, E]."""
+        """What rows read of the inducing points after these read context cells [B, C, N, E]."""
         source = cells if labels is None else cells + labels
-        points = self.inducing_points.to(cells.dtype).expand(*cells.shape[:2], -1, -1)
-        points = points + self.gather(points, self.norm_source(source), bias=bias)
-        return self.scatter.keys_values(self.norm_inducing(points))
+        read = self.gather(self.inducing_points, self.norm_source(source), bias=bias)
+        return self.scatter.remember(self.norm_inducing(self.inducing_points.to(cells.dtype) + read))
 
     def read(self, cells: Tensor, memory: tuple[Tensor, Tensor]) -> Tensor:
         """Updates cells [B, C, L, E] of any rows from what `remember` kept."""

@@ -7,7 +7,8 @@ such as exclusive or, are formed before the row is compressed. Every operation s
 import torch
 from torch import Tensor, nn
 
-from model.attention import Attention, FeedForward, Norm, make_norm
+from model.attention import FeedForward, Norm, make_norm
+from model.point_attention import Gathering, Scattering
 
 
 class RowBlock(nn.Module):
@@ -17,18 +18,17 @@ class RowBlock(nn.Module):
         super().__init__()
         self.tokens = nn.Parameter(torch.randn(num_tokens, width))
         self.norm_source = make_norm(norm, width)
-        self.gather = Attention(width, num_heads=num_heads)
+        self.gather = Gathering(width, num_heads=num_heads, num_points=num_tokens)
         self.norm_tokens = make_norm(norm, width)
         self.norm_cells = make_norm(norm, width)
-        self.scatter = Attention(width, num_heads=num_heads)
+        self.scatter = Scattering(width, num_heads=num_heads, num_points=num_tokens)
         self.norm_feed = make_norm(norm, width)
         self.feed_forward = FeedForward(width, factor=2)
         nn.init.xavier_uniform_(self.gather.output.weight)  # there is no residual path around the tokens
 
     def forward(self, cells: Tensor, *, bias: Tensor | None) -> Tensor:
         """Updates cells [B, T, C, E]; bias [B, 1, 1, 1, C] hides absent columns."""
-        tokens = self.tokens.to(cells.dtype).expand(*cells.shape[:2], -1, -1)
-        tokens = tokens + self.gather(tokens, self.norm_source(cells), bias=bias)
+        tokens = self.tokens.to(cells.dtype) + self.gather(self.tokens, self.norm_source(cells), bias=bias)
         cells = cells + self.scatter(self.norm_cells(cells), self.norm_tokens(tokens))
         return cells + self.feed_forward(self.norm_feed(cells))
 
@@ -40,13 +40,12 @@ class RowReadout(nn.Module):
         super().__init__()
         self.summaries = nn.Parameter(torch.randn(row_width // width, width))
         self.norm_cells = make_norm(norm, width)
-        self.read = Attention(width, num_heads=num_heads)
+        self.read = Gathering(width, num_heads=num_heads, num_points=row_width // width)
         nn.init.xavier_uniform_(self.read.output.weight)  # the only path from cells to rows
         self.norm_row = make_norm(norm, row_width)
         self.mix = nn.Linear(row_width, row_width, bias=False)
 
     def forward(self, cells: Tensor, *, bias: Tensor | None) -> Tensor:
         """Reads cells [B, T, C, E] into rows [B, T, D]."""
-        summaries = self.summaries.to(cells.dtype).expand(*cells.shape[:2], -1, -1)
-        read = summaries + self.read(summaries, self.norm_cells(cells), bias=bias)
+        read = self.summaries.to(cells.dtype) + self.read(self.summaries, self.norm_cells(cells), bias=bias)
         return self.mix(self.norm_row(read.flatten(-2)))

@@ -51,6 +51,7 @@ def toy_job(
     )
 
 
+# style: run_world gives arguments by position
 def sit(place: Place, job: TrainingJob, cut: int | None, ending: Callable[[], bool] = lambda: True) -> None:
     """One sitting that ends by itself, or by what `ending` does in its step number `cut`, counted from 1."""
     asked = iter(range(1, job.loop.num_steps + 1))
@@ -61,6 +62,7 @@ def sit(place: Place, job: TrainingJob, cut: int | None, ending: Callable[[], bo
             raise
 
 
+# style: run_world gives arguments by position
 def sit_until_killed(place: Place, job: TrainingJob, cut: int, rank: int) -> None:
     """One sitting in whose step number `cut` worker `rank` is killed −9."""
     sit(place, job, cut if place.rank == rank else None, _kill)

@@ -30,7 +30,7 @@ def _run(*argv: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_section_runs_on_a_cpu_without_packages_that_a_bare_machine_lacks(tmp_path: pathlib.Path) -> None:
-    done = _run("--quick", "--device", "cpu", "--json", "found.json", "--seconds", "30", folder=tmp_path)
+    done = _run("--quick", "--device", "cpu", "--json", "found.json", "--seconds", "10", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     sections = json.loads((tmp_path / "found.json").read_text())["sections"]
     assert list(sections) == ["network", "steps", "prior", "speed", "drawing", "feeding", "trial"]

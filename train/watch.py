@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import torch
 
 from eval import comparison, tables
 from eval.densities import BayesDensity, NetworkDensity
@@ -75,8 +76,8 @@ class Watch:
         Raises:
             Failure: DIVERGED for answers that are no distribution.
         """
-        regrets = self._regrets(network)
-        scores = self._table_scores(network)
+        with torch.compiler.set_stance("force_eager"):  # sizes and a dtype that training has not: not worth compiling
+            regrets, scores = self._regrets(network), self._table_scores(network)
         metrics = _TABLE_METRICS[self._kind] if scores else ()
         means = {f"tables/{name}": _mean(scores[table][name] for table in scores) for name in metrics}
         named = {f"tables/{table}/{name}": scores[table][name] for table in scores for name in metrics}

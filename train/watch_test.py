@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import pathlib
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,6 +63,19 @@ def test_a_look_changes_neither_weights_nor_the_global_generator() -> None:
     _watch(network).figures(network)
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
     assert torch.equal(torch.get_rng_state(), generator)
+
+
+def test_a_look_compiles_nothing_for_sizes_that_training_does_not_have() -> None:
+    network, compiled = _network(LabelKind.REGRESSION), []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        compiled.append(module)
+        return module.forward
+
+    plain = _watch(network).figures(network)
+    for block in network.icl.blocks:
+        block.compile(dynamic=True, backend=backend)
+    assert _watch(network).figures(network) == plain and compiled == []
 
 
 def test_tables_are_cut_to_their_rows_and_counted_out_and_the_bundled_ones_come_first(tmp_path: pathlib.Path) -> None:

@@ -286,7 +286,6 @@ def _two_way_entries(
             learning_rate=config.two_way_learning_rate,
             schedule=run.job.loop.optimizer,
             feed=dataclasses.replace(run.job.feed_plan(), num_steps=_NO_END),
-            batch_size=run.job.loop.batch_size,
             seconds=seconds,
             num_looks=len(run.checkpoints),
             folder=str(folder),

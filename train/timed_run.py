@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 
 from model import checkpoint
-from priors.generation import ensure_shards, shard_folder
-from priors.recipe import Recipe
+from priors.generation import ensure_shards
 from priors.task import TaskKind
 from tools import files, progress
-from train.feed import TaskSource
+from train.curriculum import training_stages
 from train.gloo_world import run_world
 from train.job import Place, TrainingJob
 from train.looks import WatchConfig
@@ -105,10 +104,10 @@ def timed_run(
     Raises:
         Failure: what shards, workers and training refuse.
     """
-    job = _job(config, num_steps=num_steps, every=every, folder=folder)
+    config = shortened(config, num_steps=num_steps, every=every)
+    job = _job(config, folder=folder)
     start = time.perf_counter()
-    if job.fresh is None:
-        _make_shards(config, job, num_tasks=num_steps * job.loop.batch_size)
+    _make_shards(config, job)
     made = time.perf_counter()
     with _FirstRecord(job.metrics) as first:
         workers = _train(job, config, runner=runner)
@@ -168,55 +167,78 @@ def progress_of(records: Sequence[Mapping[str, Any]], *, num_steps: int) -> Step
     )
 
 
-def _job(config: PretrainConfig, *, num_steps: int, every: int, folder: pathlib.Path) -> TrainingJob:
-    model, shards = config.models()[_KIND], config.shards(_KIND)
+def shortened(config: PretrainConfig, *, num_steps: int, every: int) -> PretrainConfig:
+    """The main job with a classification model of another length, checkpoints all kept, and each task seen once."""
+    loop = config.models()[_KIND].loop
     every = min(every, num_steps)
     loop = dataclasses.replace(
-        model.loop,
+        loop,
         num_steps=num_steps,
         checkpoint_every=every,
-        log_every=math.gcd(every, model.loop.log_every),  # so that no record spans a checkpoint
+        log_every=math.gcd(every, loop.log_every),  # so that no record spans a checkpoint
         keep_checkpoints=num_steps // every + 1,
     )
-    num_tasks = num_steps * loop.batch_size
-    drawn = dataclasses.replace(shards, group_size=loop.batch_size)
-    recipe = Recipe(config=drawn, seed=config.seed, num_parts=drawn.num_parts(num_tasks))
-    (folder / _KIND.value).mkdir(parents=True)
+    stages = config.stages(_KIND)
+    bounds = [*(stage.first_step(num_steps) for stage in stages), num_steps]
+    first, *later = (
+        (end - start) * stage.batch_size for stage, start, end in zip(stages, bounds[:-1], bounds[1:], strict=True)
+    )
+    data = dataclasses.replace(
+        config.data,
+        num_tasks=first,
+        later=tuple(
+            dataclasses.replace(stage, num_tasks=count) for stage, count in zip(config.data.later, later, strict=True)
+        ),
+    )
+    model = dataclasses.replace(config.classification, loop=loop)
+    return dataclasses.replace(config, classification=model, data=data)
+
+
+def _job(config: PretrainConfig, *, folder: pathlib.Path) -> TrainingJob:
+    model, own = config.models()[_KIND], folder / _KIND.value
+    first, *later = training_stages(config, _KIND, root=folder)
+    own.mkdir(parents=True)
     return TrainingJob(
         network=model.network,
-        loop=loop,
+        loop=model.loop,
         seed=config.seed,
-        shards=str(shard_folder(folder, shards, seed=config.seed, num_tasks=num_tasks)),
-        prior=shards.prior,
-        folder=str(folder / _KIND.value),
-        fresh=recipe if config.data.source is TaskSource.FRESH else None,
+        shards=first.shards,
+        prior=config.shards(_KIND).prior,
+        folder=str(own),
+        fresh=first.fresh,
         drawing=config.drawing,
         num_validation_tasks=config.data.num_validation_tasks,
-        split=config.data.split,
+        split=first.split,
+        later=tuple(later),
         watch=WatchConfig(budget_share=0.0, num_regret_tasks=0, num_tables=0),
     )
 
 
-def _make_shards(config: PretrainConfig, job: TrainingJob, *, num_tasks: int) -> None:
-    shards = config.shards(_KIND)
-    with progress.meter("shards", total=shards.rounded(num_tasks), unit="tasks") as meter:
-        ensure_shards(
-            shards,
-            out=pathlib.Path(job.shards),
-            num_tasks=num_tasks,
-            seed=job.seed,
-            workers=os.cpu_count() or 1,
-            report=meter,
-        )
+def _make_shards(config: PretrainConfig, job: TrainingJob) -> None:
+    for stage, wanted in zip(job.stages, config.stages(_KIND), strict=True):
+        if stage.fresh is not None:
+            continue
+        with progress.meter("shards", total=wanted.shards.rounded(wanted.num_tasks), unit="tasks") as meter:
+            ensure_shards(
+                wanted.shards,
+                out=pathlib.Path(stage.shards),
+                num_tasks=wanted.num_tasks,
+                seed=job.seed,
+                workers=os.cpu_count() or 1,
+                report=meter,
+            )
 
 
 def _train(job: TrainingJob, config: PretrainConfig, *, runner: Runner) -> int:
     """Trains; returns on how many workers."""
     if runner is Runner.BARE:
-        count = min(config.cluster.num_workers or os.cpu_count() or 1, job.loop.batch_size)
+        count = min(config.cluster.num_workers or os.cpu_count() or 1, *(stage.batch_size for stage in job.stages))
         run_world(_sit, job, size=count)
         return count
-    with connected(config.cluster, batch_sizes={job.loop.batch_size}) as workers, _shown(job) as poll:
+    with (
+        connected(config.cluster, batch_sizes={stage.batch_size for stage in job.stages}) as workers,
+        _shown(job) as poll,
+    ):
         run_jobs([job], workers, poll=poll)
         return workers.count
 

@@ -1,12 +1,14 @@
 """Tests of a training under a stopwatch."""
 
+import dataclasses
 import pathlib
 
 import pytest
 
 from model.checkpoint import load_checkpoint
+from priors.task import TaskKind
 from tools.files import read_json_lines
-from train.timed_run import Runner, progress_of, seconds_since_start, timed_run
+from train.timed_run import Runner, progress_of, seconds_since_start, shortened, timed_run
 from train.toy_pretraining import toy_pretraining
 
 
@@ -38,11 +40,16 @@ def test_every_checkpoint_is_kept_with_the_seconds_at_which_it_stood(tmp_path: p
 
 
 def test_all_tasks_are_seen_once_and_the_schedule_ends_with_the_run(tmp_path: pathlib.Path) -> None:
-    run = timed_run(toy_pretraining(), num_steps=4, every=9, folder=tmp_path / "a", runner=Runner.BARE, program=0.0)
+    """A curriculum of two stages: shards of each, as many tasks as its steps take."""
+    config = toy_pretraining()
+    later = dataclasses.replace(config.stages(TaskKind.CLASSIFICATION)[0], begins=0.5, batch_size=4)
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, later=(later,)))
+    run = timed_run(config, num_steps=4, every=9, folder=tmp_path / "a", runner=Runner.BARE, program=0.0)
     assert run.job.loop.num_steps == run.job.loop.checkpoint_every == 4
-    entries = [record for record in read_json_lines(run.job.metrics) if "train/tasks_seen" in record]
-    assert entries[-1]["train/tasks_seen"] == 32
-    assert len(list(pathlib.Path(run.job.shards).glob("part-*.arrow"))) == 1  # 32 tasks are one file
+    assert [stage.first_step for stage in run.job.stages] == [0, 2]
+    assert run.checkpoints[-1].tasks == 2 * 8 + 2 * 4
+    short = shortened(config, num_steps=4, every=9)
+    assert [stage.num_tasks for stage in short.stages(TaskKind.CLASSIFICATION)] == [16, 8]
 
 
 def test_a_process_knows_how_long_it_has_run() -> None:

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import pathlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 import safetensors.torch
@@ -22,6 +23,7 @@ from train.feed import FeedPlan, open_feed
 from train.gloo_world import run_world
 from train.job import Place
 from train.optimization import OptimizerConfig, schedule
+from train.stages import tasks_until
 from train.step import Share, average_gradients, compute_dtype
 
 _CURVE = "curve.jsonl"
@@ -39,12 +41,12 @@ class TwoWayPlan:
         learning_rate: AdamW's peak.
         schedule: of the rate: warm-up, decay and final factor are read, rates are not.
         feed: the batches, the same as ours.
-        batch_size: tasks in each.
         seconds: of training, looks left out.
         num_looks: how many times the weights are kept, evenly over the time; the last time at its end.
         folder: where they go; it exists and is empty.
         workers: processes, one torch thread each.
         seed: of initialisation.
+        now: the clock, in seconds.
     """
 
     form: TwoWayForm
@@ -52,12 +54,12 @@ class TwoWayPlan:
     learning_rate: float = 1e-3
     schedule: OptimizerConfig = OptimizerConfig()
     feed: FeedPlan
-    batch_size: int
     seconds: float
     num_looks: int
     folder: str
     workers: int = 1
     seed: int = 0
+    now: Callable[[], float] = time.perf_counter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,13 +144,13 @@ class _Clock:
 
     def __init__(self, plan: TwoWayPlan, place: Place) -> None:
         self._plan, self._joined = plan, place.world_size > 1
-        self._start = time.perf_counter()
+        self._start = plan.now()
         self.skipped = 0.0
         """Seconds that do not count."""
 
     def seconds(self) -> float:
         """By this worker's clock."""
-        return time.perf_counter() - self._start - self.skipped
+        return self._plan.now() - self._start - self.skipped
 
     def share(self) -> float:
         """Of the time that there is, by the first worker's clock."""
@@ -167,16 +169,16 @@ class _Keeper:
 
     def keep(self, step: int, *, seconds: float, last: bool = False) -> float:
         """Keeps the weights if the next look is due; returns the seconds that this took."""
-        start = time.perf_counter()
+        start = self._plan.now()
         due = (self._kept + 1) * self._plan.seconds / self._plan.num_looks
         if last or (seconds >= due and self._kept + 1 < self._plan.num_looks):
             self._kept += 1
             path = self._folder / f"two-way-{step:08d}.safetensors"
             files.write_bytes(path, _packed(self._model, self._plan))
-            tasks = step * self._plan.batch_size
+            tasks = tasks_until(self._plan.feed.stages, step)
             record = TwoWayLook(path=str(path), step=step, tasks=tasks, seconds=seconds)
             files.append_json_line(self._folder / _CURVE, dataclasses.asdict(record))
-        return time.perf_counter() - start
+        return self._plan.now() - start
 
 
 def _packed(model: TwoWayTransformer, plan: TwoWayPlan) -> bytes:

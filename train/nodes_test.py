@@ -63,8 +63,9 @@ class _Outage:
         if not self.before and len(records) > _EVERY + 5:
             said = pathlib.Path(self._job.folder).parent / ".ray" / "ranks" / "1.json"
             (node,) = [node for node in self._nodes if json.loads(said.read_bytes())["pid"] in node.pids()]
-            self.before, self._killed = records, time.monotonic()
             node.kill()
+            self._killed = time.monotonic()
+            self.before = [record for record in read_json_lines(self._job.metrics) if "train/loss" in record]
         if self.before and self._resumed():
             self.seconds = self.seconds or time.monotonic() - self._killed
             if records[-1]["step"] > self.before[-1]["step"] + _EVERY:

@@ -4,6 +4,7 @@ bazel run //train:submit -- --address http://HEAD:8265 -- base --root /shared/ru
 """
 
 import dataclasses
+import os
 import pathlib
 import shlex
 import signal
@@ -116,6 +117,8 @@ def _client(address: str) -> Any:
     port = parts.port or (443 if parts.scheme == "https" else 80)
     if not ray_session.answers(f"{parts.hostname}:{port}", seconds=_ANSWER_SECONDS):
         raise Failure(ExitCode.TOO_FEW_RESOURCES, f"--address {address}: nothing answers there: {mend}")
+    for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
+        os.environ.pop(name, None)  # Ray would prefer them to --address
     from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 

@@ -204,7 +204,9 @@ class _Losses(ray_train.UserCallback):
         self._path = path
 
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
-        """Called by Ray with what befell each rank, before it starts all of them again."""
+        """Called by Ray with what befell each rank, before it starts all of them again; not told once we have left."""
+        if not (pathlib.Path(self._path).parent / ".ray").exists():
+            return
         ranks = sorted(worker_exceptions)
         lines = [line.strip() for line in str(worker_exceptions[ranks[0]]).splitlines() if line.strip()]
         EventLog(pathlib.Path(self._path)).write("ranks lost", ranks=ranks, cause=" ".join(lines)[:300])

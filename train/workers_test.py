@@ -86,7 +86,7 @@ class _Killer:
         if self._killed is None and step >= self._goal and self._ranks:
             folder = pathlib.Path(self._job.folder).parent / ".ray" / "ranks"
             os.kill(json.loads((folder / f"{self._ranks.pop(0)}.json").read_bytes())["pid"], signal.SIGKILL)
-            self._killed = (step, time.monotonic())
+            self._killed = (_last_step(self._job), time.monotonic())
             self.killed += 1
 
 

@@ -21,8 +21,9 @@ from priors.fresh_tasks import fresh_digest
 from priors.generation import ensure_shards, held_out_episodes
 from priors.shards import ShardSet
 from priors.task import TaskKind
+from tools import config as configs
 from tools import files, progress
-from tools.tracking import Tracker, flat
+from tools.tracking import Tracker
 from train.cluster import Workers
 from train.curriculum import training_stages
 from train.display import TrainingDisplay
@@ -103,9 +104,9 @@ def _log_config(run: RunFolder, tracker: Tracker) -> None:
     config = run.config_json()
     changed = {f"config.{field}": change for field, change in run.changed_fields().items()}
     manner = {f"config.{name}": config[name] for name in NEUTRAL}
-    params = flat({"config": {name: part for name, part in config.items() if name not in NEUTRAL}})
+    params = configs.flat({"config": {name: part for name, part in config.items() if name not in NEUTRAL}})
     tracker.log_params({name: value for name, value in params.items() if name not in changed})
-    tracker.set_tags({name: str(value) for name, value in {**flat(manner), **changed}.items()})
+    tracker.set_tags({name: str(value) for name, value in {**configs.flat(manner), **changed}.items()})
 
 
 def _completed(run: RunFolder, summary: dict[str, Any], *, undelivered: int) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""A process that draws tasks from another package's prior on request: the client of `//eval:sample_peer_prior --serve`.
+"""A process that answers requests in another package's environment: it draws tasks from its prior, or makes its step.
+
+The client of `//eval:sample_peer_prior --serve` and of `//eval:peer_step`.
 
 The package is not in this environment: the process runs under Bazel, which installs it, or under an interpreter that
 the user names.
@@ -16,16 +18,19 @@ from typing import Any, Self
 from tools import paths
 from tools.failure import BadInput, ExitCode, Failure
 
-_SERVE = ("tabicl", "--serve")
-_BAZEL = ("tools/bazelw", "run", "//eval:sample_peer_prior", "--", *_SERVE)
+PRIOR_SERVER = ("sample_peer_prior", "tabicl", "--serve")
+"""Program and words of the process that draws tasks."""
+STEP_SERVER = ("peer_step", "tabicl")
+"""Program and words of the process that makes training steps."""
 _PROGRAM = "import importlib, sys; importlib.import_module(sys.argv.pop(1)).main()"
 
 
-def peer_command(python: pathlib.Path | None) -> list[str]:
+def peer_command(python: pathlib.Path | None, server: tuple[str, ...] = PRIOR_SERVER) -> list[str]:
     """How the process is started.
 
     Args:
         python: an interpreter that finds tabicl; None leaves it to Bazel.
+        server: a program of //eval, and its words.
 
     Raises:
         BadInput: NOT_FOUND for an interpreter that is absent, and where no Bazel started this program.
@@ -33,11 +38,11 @@ def peer_command(python: pathlib.Path | None) -> list[str]:
     if python is not None:
         if not os.access(python, os.X_OK) or python.is_dir():
             raise BadInput(ExitCode.NOT_FOUND, f"--peer-python {python} is no program: name a Python that has tabicl")
-        return [str(python), "-c", _PROGRAM, "eval.sample_peer_prior", *_SERVE]
+        return [str(python), "-c", _PROGRAM, f"eval.{server[0]}", *server[1:]]
     if "BUILD_WORKSPACE_DIRECTORY" not in os.environ:
         mend = "start this program with `bazel run`, or name a Python that has it with --peer-python"
         raise BadInput(ExitCode.NOT_FOUND, f"tabicl is not installed here: {mend}")
-    return list(_BAZEL)
+    return ["tools/bazelw", "run", f"//eval:{server[0]}", "--", *server[1:]]
 
 
 class PeerProcess:
@@ -100,13 +105,28 @@ class PeerProcess:
         Raises:
             Failure: BAD_FLAG for what the process refuses, WORKER_FAILED when it ends.
         """
-        request = {"config": config, "seed": seed, "count": count, "core": core}
+        self.send({"config": config, "seed": seed, "count": count, "core": core})
+        return float(self.receive()["seconds_per_task"])
+
+    def send(self, request: dict[str, Any]) -> None:
+        """Asks for something; the process works at it meanwhile.
+
+        Raises:
+            Failure: WORKER_FAILED when it has ended.
+        """
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         except OSError as error:
             raise self._ended() from error
-        return float(self._read()["seconds_per_task"])
+
+    def receive(self) -> dict[str, Any]:
+        """The answer.
+
+        Raises:
+            Failure: BAD_FLAG for what the process refuses, WORKER_FAILED when it ends.
+        """
+        return self._read()
 
     def _read(self) -> dict[str, Any]:
         line = self._process.stdout.readline()
@@ -114,7 +134,7 @@ class PeerProcess:
             raise self._ended()
         answer = json.loads(line)
         if "error" in answer:
-            raise Failure(ExitCode.BAD_FLAG, f"tabicl's prior refused: {answer['error']}")
+            raise Failure(ExitCode.BAD_FLAG, f"tabicl refused: {answer['error']}")
         return answer
 
     def _ended(self) -> Failure:
@@ -123,4 +143,4 @@ class PeerProcess:
         lines = self._complaints.read().strip().splitlines()
         why = lines[-1] if lines else f"exit status {self._process.returncode}"
         mend = "see that `bazel run //eval:sample_peer_prior -- tabicl` works"
-        return Failure(ExitCode.WORKER_FAILED, f"the process that draws tabicl's tasks ended ({why}): {mend}")
+        return Failure(ExitCode.WORKER_FAILED, f"the process of tabicl ended ({why}): {mend}")

@@ -30,7 +30,7 @@ def _echo() -> PeerProcess:
 def test_requests_are_answered_in_order_and_a_refusal_ends_nothing() -> None:
     with _echo() as peer:
         assert peer.seconds_per_task({}, seed=1, count=1) == 0.125
-        with pytest.raises(Failure, match="tabicl's prior refused: --num-tasks 0 is too small") as caught:
+        with pytest.raises(Failure, match="tabicl refused: --num-tasks 0 is too small") as caught:
             peer.seconds_per_task({}, seed=1, count=0)
         assert caught.value.code is ExitCode.BAD_FLAG
         assert peer.seconds_per_task({}, seed=2, count=1, core=0) == 0.25

@@ -71,14 +71,38 @@ def test_without_a_peer_ours_is_measured_and_the_way_to_it_is_named(tmp_path: pa
     assert rows[-1]["ours"] > 16
 
 
+_STEPS = ("train", "--quick", "--presets", "tiny", "--shapes", "16x2", "--batch", "2")
+
+
+def test_steps_are_written_beside_the_others_each_in_its_best_mode(tmp_path: pathlib.Path) -> None:
+    target = tmp_path / "bench.json"
+    result = _bench(*_STEPS, "--json", str(target))
+    assert result.returncode == 0, result.stderr
+    assert "tabicl is left out: tabicl is not installed here" in result.stderr
+    rows = {row["name"]: row for row in json.loads(target.read_text())["rows"]}
+    beside = [name for name in rows if " against " in name]
+    assert len(beside) == 6 and sum("both fp32" in name for name in beside) == 3
+    for name in beside:
+        assert rows[name]["ratio"] == pytest.approx(rows[name]["ours"] / rows[name]["peer"])
+        assert "processes × threads" in rows[name]["note"]
+        assert "both fp32" not in name or "bfloat16" not in rows[name]["note"]
+    assert 0 < rows["tiny, 16 × 2: FLOP/s"]["ours"] < 1
+    assert "900,264 parameters" in rows["tiny, 16 × 2: FLOP/s"]["note"]
+    assert rows["tiny, regression, 16 × 2"]["ours"] > 0
+
+
 _REFUSED = {
-    "nothing": (3, "preset 'nothing' is not known: choose one of priors"),
+    "nothing": (3, "preset 'nothing' is not known: choose one of priors, train"),
     "priors --rounds 0": (2, "--rounds 0 is too small: give 1 or more"),
     "priors --seconds 0": (2, "--seconds 0.0 is too small"),
     "priors --batch 0": (2, "--batch 0 is too small"),
     "priors --device tpu": (2, "--device tpu is not known: choose cpu or cuda"),
     "priors --sections speed": (2, "--sections"),
     "priors --sections rates --peer-python /absent/python": (19, "/absent/python is no program"),
+    "train --rounds 0": (2, "--rounds 0 is too small: give 1 or more"),
+    "train --presets huge": (2, "--presets huge is not known: choose tiny or small"),
+    "train --shapes 150": (2, "--shapes 150 is no size: give rows and columns, such as 150x20"),
+    "train --peer-python /absent/python": (19, "/absent/python is no program"),
     "priors --json /proc/absent/bench.json": (4, "--json /proc/absent is not writable"),
 }
 _NO_GPU = {"priors --device cuda": (16, "--device cuda: this machine has no GPU; leave it out")}

@@ -1,7 +1,7 @@
-"""What a step of many GPUs loses to the slowest of them, to the exchange of gradients, to uneven shares and to failures.
+"""What a step of many GPUs loses to the slowest of them, to exchanging gradients, to uneven shares and to failures.
 
-All tasks of a global batch come from one group, so they have one shape, and every GPU has the same work by construction.
-What remains is simulated from measured step times: each GPU's time is the one that its share should take times a factor
+All tasks of a global batch come from one group, so they have one shape, and every GPU has the same work by design. What
+remains is simulated from measured step times: each GPU's time is the one that its share should take times a factor
 drawn from the measured ones, and the step takes as long as the slowest GPU.
 """
 
@@ -11,7 +11,6 @@ import math
 import pathlib
 import statistics
 import time
-from typing import Any
 
 import numpy as np
 import torch
@@ -52,10 +51,6 @@ class StepTimes:
         """Standard deviation of the factors."""
         return float(self.factors.std())
 
-    def record(self) -> dict[str, Any]:
-        """Itself as JSON values."""
-        return {**dataclasses.asdict(self), "factors": self.factors.tolist()}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Link:
@@ -70,9 +65,8 @@ class Link:
     latency_seconds: float
 
     def all_reduce_seconds(self, size: float, *, gpus: int) -> float:
-        """A ring's time: 2(W − 1)/W of the buffer in 2(W − 1) hops (Thakur et al. 2005, section 4.2 and 4.4)."""
-        hops = 2 * (gpus - 1)
-        return hops / gpus * size / self.bytes_per_second + math.log2(gpus) * 2 * self.latency_seconds
+        """2(W − 1)/W of the buffer over a link, the least there is (Thakur et al. 2005), and 2·log₂ W latencies."""
+        return 2 * (gpus - 1) / gpus * size / self.bytes_per_second + 2 * math.log2(gpus) * self.latency_seconds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,7 +143,7 @@ class Failures:
 
 
 def failures(*, gpus: int, mtbf_seconds: float, checkpoint_seconds: float, restart_seconds: float) -> Failures:
-    """Young's interval √(2δM) (1974), and δ/τ + (τ/2 + R)/M, to first order in both (Daly 2006, equation 9 and 11).
+    """Young's interval τ = √(2δM) (1974), and the loss δ/τ + (τ/2 + R)/M, to first order (Daly 2006).
 
     Args:
         gpus: that must all be well.

@@ -29,7 +29,6 @@ from train.job import Place, TrainingJob
 from train.looks import WatchConfig
 from train.presets import PretrainConfig
 from train.sitting import run_job
-from train.workers import connected, run_jobs
 
 _KIND = TaskKind.CLASSIFICATION
 _RATE, _SEEN = "train/tasks_per_second", "train/tasks_seen"
@@ -235,6 +234,8 @@ def _train(job: TrainingJob, config: PretrainConfig, *, runner: Runner) -> int:
         count = min(config.cluster.num_workers or os.cpu_count() or 1, *(stage.batch_size for stage in job.stages))
         run_world(_sit, job, size=count)
         return count
+    from train.workers import connected, run_jobs  # it brings ray
+
     with (
         connected(config.cluster, batch_sizes={stage.batch_size for stage in job.stages}) as workers,
         _shown(job) as poll,

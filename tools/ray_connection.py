@@ -41,6 +41,7 @@ def connection(address: str, *, packages: Sequence[str]) -> Iterator[None]:
         if address == "local":
             stack.enter_context(warden.warden())
             stack.enter_context(_on_loopback())
+            stack.enter_context(_without_dashboard())
         session = ray_session.init_arguments(address, packages=packages, archive_uri=uri)
         arguments = stack.enter_context(session)
         try:
@@ -93,6 +94,20 @@ def _on_loopback() -> Iterator[None]:
         os.environ.pop(name)
         if set_before is not None:
             os.environ[name] = set_before
+
+
+@contextlib.contextmanager
+def _without_dashboard() -> Iterator[None]:
+    """Keeps Ray from starting its dashboard, a small one even where none is asked for.
+
+    Whatever its settings say, that one asks the network which cloud it is in (S3). Nothing of ours needs it.
+    """
+    before = services.start_api_server
+    services.start_api_server = lambda *arguments, **options: (None, None)  # as where none could be started
+    try:
+        yield
+    finally:
+        services.start_api_server = before
 
 
 def _no_cluster(what: str) -> Failure:

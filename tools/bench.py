@@ -17,10 +17,11 @@ from typing import Any
 import rich.console
 import torch
 
-from tools import bench_priors, bench_train, files, paths
 from tools import config as configs
+from tools import files, paths
 from tools.bench_rows import BenchRow, bench_table
 from tools.failure import run_program
+from train import bench_priors, bench_train
 
 _BENCHES: dict[str, Callable[[], Any]] = {"priors": bench_priors.priors, "train": bench_train.train}
 _SUBJECTS: dict[str, Any] = {"priors": bench_priors, "train": bench_train}

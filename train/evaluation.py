@@ -2,7 +2,6 @@
 
 import pathlib
 import time
-import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +12,6 @@ from train.job import TrainingJob
 from train.looks import Costs, Schedule, forward_work, schedule_of
 from train.state import TrainState
 from train.validation import same_shape_batches, validation_figures
-
-if typing.TYPE_CHECKING:
-    from train.watch import Watch
 
 VALIDATION_SEED = 1  # of the held-out tasks that choose the checkpoint; those that report have other seeds
 SHARE = "train/evaluation_share"
@@ -57,8 +53,8 @@ class Evaluation:
         )
         self._seconds = time.perf_counter() - self._start
 
-    def _make_watch(self) -> "Watch | None":
-        """Without the user's tables where this node cannot read them."""
+    def _make_watch(self) -> Any:
+        """A `train.watch.Watch`, without the user's tables where this node cannot read them; None without a budget."""
         job = self._job
         if not job.watch.budget_share:
             return None

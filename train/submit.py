@@ -21,7 +21,7 @@ from tools.failure import BadInput, ExitCode, Failure, run_program
 from train.presets import PRESETS, checked
 
 _PACKAGES = ("tools", "priors", "model", "eval", "train", "reports")
-_PROGRAM = "from train.pretrain import main; main()"
+_MODULE = "train.pretrain"
 _STOP_SECONDS = 60  # what a job needs for its checkpoint and its end; Ray by itself kills after 3
 _ANSWER_SECONDS = 5.0
 _POLL_SECONDS = 1.0
@@ -142,7 +142,8 @@ def _submitted(client: Any, config: SubmitConfig, words: list[str]) -> str:
             file.write(archive.content)
             file.flush()
             client._upload_package(uri, file.name, include_gitignore=False, is_file=True)
-    command = [config.python, "-P", "-c", _PROGRAM, *words]  # -P: whatever lies where Ray was started is not ours
+    program = f"from {_MODULE} import main; main()"
+    command = [config.python, "-P", "-c", program, *words]  # -P: whatever lies where Ray was started is not ours
     settings = {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS)}
     return client.submit_job(
         entrypoint=f"exec {shlex.join(command)}", runtime_env={"py_modules": [uri], "env_vars": settings}

@@ -64,6 +64,7 @@ class Cluster:
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_ADDRESS": f"127.0.0.1:{self._port}",
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",
             "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "240",
             "RAY_health_check_initial_delay_ms": "0",
             "RAY_health_check_period_ms": "1000",

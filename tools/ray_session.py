@@ -117,7 +117,7 @@ def init_arguments(
             shutil.rmtree(left, ignore_errors=True)  # of a job that was killed
     folder = tempfile.mkdtemp(prefix=f"veritab-{os.getpid()}-", dir=_TEMPORARY)
     try:
-        with _own_token():
+        with _own_environment():
             yield {**options, "include_dashboard": False, "_node_ip_address": "127.0.0.1", "_temp_dir": folder}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -130,13 +130,19 @@ def _token() -> str:
 
 
 @contextlib.contextmanager
-def _own_token() -> Iterator[None]:
-    """Gives an instance of our own a token that nobody else knows; Ray would write one into HOME."""
-    before = os.environ.get("RAY_AUTH_TOKEN")
-    os.environ["RAY_AUTH_TOKEN"] = _token()
+def _own_environment() -> Iterator[None]:
+    """What an instance of our own reads from the environment as it starts.
+
+    A token that nobody else knows, because Ray would write one into HOME; and workers that are no nicer than this
+    process, because by Ray's default (15) whatever else runs here would take their cores.
+    """
+    own = {"RAY_AUTH_TOKEN": _token(), "RAY_worker_niceness": "0"}
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
     try:
         yield
     finally:
-        os.environ.pop("RAY_AUTH_TOKEN")
-        if before is not None:
-            os.environ["RAY_AUTH_TOKEN"] = before
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value

@@ -53,8 +53,8 @@ def _in_large_groups(prior: PriorConfig) -> ShardConfig:
 
 
 def tiny() -> GenerateConfig:
-    """64–256 rows, 2–24 features: 7 KB a task (16,384 tasks: 120 MB)."""
-    prior = PriorConfig(min_rows=64, max_rows=256, min_features=2, max_features=24)
+    """64–512 rows, 2–24 features: 13 KB a task (16,384 tasks: 207 MB)."""
+    prior = PriorConfig(min_rows=64, max_rows=512, min_features=2, max_features=24)
     return GenerateConfig(shards=_in_large_groups(prior), num_tasks=16_384)
 
 
@@ -127,7 +127,7 @@ class Stage:
     split: SplitConfig
 
 
-_SPLITS = tuple(SplitConfig(min_share=low, max_share=high) for low, high in ((0.3, 0.9), (0.4, 0.9), (0.6, 0.95)))
+_SPLITS = tuple(SplitConfig(min_share=low, max_share=high) for low, high in ((0.05, 0.9), (0.4, 0.9), (0.6, 0.95)))
 
 
 def _stages(*names: str) -> tuple[Stage, ...]:

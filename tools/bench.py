@@ -2,10 +2,12 @@
 
     bazel run //tools:bench -- priors [--json FILE] [--quick] [--sections rates processes] [--device cuda]
     bazel run //tools:bench -- train [--json FILE] [--quick] [--presets tiny] [--shapes 150x20]
+    bazel run //tools:bench -- time-to-target --tables DIR [--steps 200 400 800] [--json FILE] [--picture FILE]
 
 `priors`: how fast tasks are drawn, on one core, beside the prior of tabicl; what the time goes to; how processes scale;
 how fast shards are verified; and how long training waits for tasks. `train`: how many tasks a second the training step
-of a preset takes, beside a two-way transformer and tabicl's network. Bazel installs tabicl on its first use (or
+of a preset takes, beside a two-way transformer and tabicl's network. `time-to-target`: seconds from the start of
+`//train:pretrain` until `tiny` (or `small`: `time-to-target-small`) ranks real tables better than baselines do. Bazel installs tabicl on its first use (or
 `--peer-python PYTHON` names an interpreter that has it).
 """
 
@@ -21,9 +23,17 @@ from tools import config as configs
 from tools import files, paths
 from tools.bench_rows import BenchRow, bench_table
 from tools.failure import run_program
+from tools.ray_session import RAY_SETTINGS
 from train import bench_priors, bench_train
+from train.target_report import publish
+from train.time_to_target import TimeToTargetConfig, measure_time_to_target, time_to_target, time_to_target_small
 
-_BENCHES: dict[str, Callable[[], Any]] = {"priors": bench_priors.priors, "train": bench_train.train}
+_BENCHES: dict[str, Callable[[], Any]] = {
+    "priors": bench_priors.priors,
+    "train": bench_train.train,
+    "time-to-target": time_to_target,
+    "time-to-target-small": time_to_target_small,
+}
 _SUBJECTS: dict[str, Any] = {"priors": bench_priors, "train": bench_train}
 
 
@@ -34,13 +44,17 @@ def main() -> None:
 
 def _main(argv: list[str]) -> None:
     name, config = configs.parse_preset(_BENCHES, argv, program="bazel run //tools:bench --")
+    os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
     if config.json is not None:
         paths.writable_folder(paths.user_path(config.json).parent, flag="--json")
-    subject = _SUBJECTS[name]
-    rows = subject.measure(config, save=lambda rows: _save(config, rows, peer=subject.PEER))
     console = rich.console.Console()
     if not console.is_terminal:
         console = rich.console.Console(width=130)
+    if isinstance(config, TimeToTargetConfig):
+        publish(measure_time_to_target(config), config, console=console)
+        return
+    subject = _SUBJECTS[name]
+    rows = subject.measure(config, save=lambda rows: _save(config, rows, peer=subject.PEER))
     console.print(bench_table(rows, title=subject.TITLE, peer=subject.PEER))
 
 

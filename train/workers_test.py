@@ -1,5 +1,6 @@
 """Tests of training on a real Ray instance."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -57,6 +58,15 @@ def _last_step(job: TrainingJob) -> int:
     return max([record["step"] for record in read_json_lines(job.metrics) if "train/loss" in record], default=0)
 
 
+def _niceness(job: TrainingJob) -> set[int]:
+    """Of each rank's process that lives."""
+    found = set()
+    for path in (pathlib.Path(job.folder).parent / ".ray" / "ranks").glob("*.json"):
+        with contextlib.suppress(ProcessLookupError):
+            found.add(os.getpriority(os.PRIO_PROCESS, json.loads(path.read_bytes())["pid"]))
+    return found
+
+
 def _resumed_from(job: TrainingJob) -> list[int]:
     """The steps from which training went on after a loss of workers."""
     events = read_json_lines(pathlib.Path(job.folder).parent / "events.jsonl")
@@ -110,16 +120,16 @@ class _Interrupter:
 def test_two_workers_train_both_models_and_a_refusal_comes_back_as_it_was(tmp_path: pathlib.Path) -> None:
     """One Ray job, two models; then a worker's Failure reaches the user with its own exit code, without retries."""
     jobs = [_job(tmp_path, kind, num_steps=4) for kind in TaskKind]
-    polls: list[int] = []
+    niceness: set[int] = set()
     with connected(ClusterConfig(num_workers=2), batch_sizes=[8]) as workers:
         assert workers == Workers(count=2, gpus_each=0)
-        run_jobs(jobs, workers, poll=lambda: polls.append(1))
+        run_jobs(jobs, workers, poll=lambda: niceness.update(_niceness(jobs[0])))
         for job in jobs:
             assert job.is_complete()
             assert [r["step"] for r in read_json_lines(job.metrics) if "train/loss" in r] == [1, 2, 3, 4]
             weights = checkpoint.load_checkpoint(checkpoint.newest_verified(job.checkpoints)).weights
             assert all(tensor.isfinite().all() for tensor in weights.values())
-        assert polls
+        assert niceness == {os.getpriority(os.PRIO_PROCESS, 0)}, "Ray by itself makes workers 15 nicer"
         longer = dataclasses.replace(jobs[0].loop, num_steps=5)
         with pytest.raises(Failure) as caught:
             run_jobs([dataclasses.replace(jobs[0], loop=longer)], workers, poll=lambda: None)

@@ -7,8 +7,8 @@
 `priors`: how fast tasks are drawn, on one core, beside the prior of tabicl; what the time goes to; how processes scale;
 how fast shards are verified; and how long training waits for tasks. `train`: how many tasks a second the training step
 of a preset takes, beside a two-way transformer and tabicl's network. `time-to-target`: seconds from the start of
-`//train:pretrain` until `tiny` (or `small`: `time-to-target-small`) ranks real tables better than baselines do. Bazel installs tabicl on its first use (or
-`--peer-python PYTHON` names an interpreter that has it).
+`//train:pretrain` until `tiny` (or `small`: `time-to-target-small`) ranks real tables better than baselines do. Bazel
+installs tabicl on its first use (or `--peer-python PYTHON` names an interpreter that has it).
 """
 
 import os

@@ -5,6 +5,7 @@ standard error and the exit code; anything else that escapes is a defect of ours
 """
 
 import enum
+import os
 import sys
 from collections.abc import Callable
 
@@ -76,4 +77,7 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted; run the same command again to go on\n")
         sys.exit(int(ExitCode.INTERRUPTED))
+    except BrokenPipeError:  # whoever reads what is printed, such as `head`, has enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(int(ExitCode.OK))
     sys.exit(int(status or 0))

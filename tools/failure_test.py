@@ -1,5 +1,6 @@
 """Tests of tools/failure.py."""
 
+import shlex
 import subprocess
 import sys
 
@@ -46,6 +47,13 @@ def test_an_interrupt_ends_with_one_line() -> None:
     done = _run("raise KeyboardInterrupt")
     assert done.returncode == ExitCode.INTERRUPTED
     assert done.stderr.startswith("error: interrupted") and done.stderr.count("\n") == 1
+
+
+def test_a_reader_that_has_enough_ends_a_program_without_a_word() -> None:
+    text = "from tools.failure import run_program; run_program(lambda argv: [print(i) for i in range(100_000)] and 0)"
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(text)} | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("0\n", "")
 
 
 def test_a_failure_reads_as_its_message() -> None:

@@ -30,7 +30,7 @@ _EVERY = 20  # steps between two checkpoints
 def _job(root: pathlib.Path) -> TrainingJob:
     prior = PriorConfig(kind=TaskKind.REGRESSION, min_rows=64, max_rows=64, max_features=4)
     shards = ensure_shards(
-        ShardConfig(prior=prior, group_size=8, groups_per_part=4), out=root / "shards", num_tasks=32, seed=0
+        ShardConfig(prior=prior, group_size=7, groups_per_part=4), out=root / "shards", num_tasks=28, seed=0
     )
     (root / "run" / "regression").mkdir(parents=True)
     return TrainingJob(

@@ -58,4 +58,4 @@ def test_no_forward_in_the_package_takes_a_query_label() -> None:
             assert known or not _QUERY_LABEL.fullmatch(parameter), (owner, parameter)
     fields = {field.name for field in dataclasses.fields(NetworkInputs)}
     masks = {"context_mask", "query_mask", "label_mask"}
-    assert fields == {"x_context", "y_context", "x_query", "column_kinds", "num_classes"} | masks
+    assert fields == {"x_context", "y_context", "x_query", "column_kinds", "num_classes", "has_padding"} | masks

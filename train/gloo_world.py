@@ -1,6 +1,7 @@
-"""For tests of this package: a function in several real processes, joined by gloo over loopback as workers are.
+"""A function in several real processes, joined by gloo over loopback as workers are, without Ray.
 
-The processes come from a fork server that has torch and the loop loaded already, so a world costs less than a second.
+Time to target trains so, and so do tests of this package. The processes come from a fork server that has torch and the
+loop loaded already, so a world costs less than a second.
 """
 
 import json
@@ -17,23 +18,30 @@ from typing import Any
 import torch
 from torch import distributed
 
+from tools import files
+from tools.failure import ExitCode, Failure
 from tools.parent import follow_parent
 from train.job import Place
 
 _PRELOADED = ["train.sitting"]
 
 
-class MemberFailed(Exception):
-    """A member of a world raised, was killed, or left without a result.
+class MemberFailed(Failure):
+    """A member of a world raised what is no refusal, was killed, or left without a result: WORKER_FAILED.
 
     Args:
         rank: which one.
-        reason: its traceback, or its exit status (negative: the signal).
+        reason: its traceback, or its exit status (negative: the signal); the message holds the last line.
     """
 
     def __init__(self, rank: int, reason: str) -> None:
-        super().__init__(f"rank {rank}: {reason}")
+        super().__init__(ExitCode.WORKER_FAILED, f"rank {rank}: {reason.strip().splitlines()[-1]}")
         self.rank, self.reason = rank, reason
+        self.add_note(reason)
+
+    def __reduce__(self) -> tuple[type["MemberFailed"], tuple[int, str]]:
+        """How it travels between processes."""
+        return type(self), (self.rank, self.reason)
 
 
 def run_world(work: Callable[..., Any], *arguments: Any, size: int = 2) -> list[Any]:
@@ -50,7 +58,8 @@ def run_world(work: Callable[..., Any], *arguments: Any, size: int = 2) -> list[
         What each rank returned, in order of rank.
 
     Raises:
-        MemberFailed: for the first member that ended otherwise; the others are killed at once.
+        Failure: what a member refused, or MemberFailed for the first one that ended otherwise; the others are killed
+            at once.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
@@ -81,8 +90,16 @@ def _wait(members: Sequence[ForkServerProcess], folder: pathlib.Path) -> None:
             if member.exitcode is not None:
                 del running[rank]
                 if member.exitcode != 0:
-                    said = folder / f"{rank}.txt"
-                    raise MemberFailed(rank, said.read_text() if said.exists() else f"status {member.exitcode}")
+                    raise _failure(folder, rank=rank, status=member.exitcode)
+
+
+def _failure(folder: pathlib.Path, *, rank: int, status: int) -> Failure:
+    """Why a member ended badly: a refusal, be it another's whom it lost by it, or what itself said."""
+    for refusal in sorted(folder.glob("*.refusal")):
+        code, message = json.loads(refusal.read_bytes())
+        return Failure(ExitCode(code), message)
+    said = folder / f"{rank}.txt"
+    return MemberFailed(rank, said.read_text() if said.exists() else f"status {status}")
 
 
 def _member(folder: pathlib.Path, place: Place, call: tuple[Callable[..., Any], Sequence[Any]]) -> None:
@@ -98,6 +115,9 @@ def _member(folder: pathlib.Path, place: Place, call: tuple[Callable[..., Any], 
         if place.world_size > 1:
             distributed.destroy_process_group()
         (folder / f"{place.rank}.json").write_text(json.dumps(result))
+    except Failure as failure:
+        files.write_bytes(folder / f"{place.rank}.refusal", json.dumps([failure.code, failure.message]).encode())
+        raise SystemExit(1) from None
     except BaseException:
         (folder / f"{place.rank}.txt").write_text(traceback.format_exc())
         raise SystemExit(1) from None

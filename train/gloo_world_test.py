@@ -1,5 +1,6 @@
 """Tests of the processes that other tests run: they are several, they are joined, and one that dies ends all."""
 
+import copy
 import os
 import pathlib
 import signal
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch import distributed
 
+from tools.failure import BadInput, ExitCode, Failure
 from train.gloo_world import MemberFailed, run_world
 from train.job import Place
 
@@ -42,7 +44,25 @@ def test_a_member_that_dies_is_named_and_the_others_are_ended(ending: str, reaso
     with pytest.raises(MemberFailed) as caught:
         run_world(_one_dies, ending, str(tmp_path))
     assert caught.value.rank == 1 and reason in caught.value.reason
+    assert caught.value.code is ExitCode.WORKER_FAILED and caught.value.message == f"rank 1: {reason}"
     assert not any(pathlib.Path("/proc", path.read_text()).exists() for path in tmp_path.glob("*.pid"))
+
+
+def _one_refuses(place: Place) -> None:
+    if place.rank == 1:
+        raise BadInput(ExitCode.DISK_FULL, "2 GB are needed")
+    distributed.barrier()  # fails when the other one is gone
+
+
+def test_what_a_member_refuses_is_refused_with_its_code_whoever_else_ends_by_it() -> None:
+    with pytest.raises(Failure) as caught:
+        run_world(_one_refuses)
+    assert (caught.value.code, caught.value.message) == (ExitCode.DISK_FULL, "2 GB are needed")
+
+
+def test_a_failed_member_travels_between_processes() -> None:
+    copied = copy.copy(MemberFailed(1, "Traceback\nValueError: x"))
+    assert (copied.rank, copied.reason, copied.message) == (1, "Traceback\nValueError: x", "rank 1: ValueError: x")
 
 
 def _listeners(place: Place) -> list[str]:

@@ -83,7 +83,7 @@ def train_two_way(plan: TwoWayPlan) -> list[TwoWayLook]:
     """Trains, and returns what was kept, in order.
 
     Raises:
-        MemberFailed: where a worker raised, as for damaged shards.
+        Failure: what a worker refused, as damaged shards; WORKER_FAILED where one died.
     """
     run_world(_work, plan, size=plan.workers)
     return [TwoWayLook(**record) for record in files.read_json_lines(pathlib.Path(plan.folder) / _CURVE)]

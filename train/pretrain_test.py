@@ -157,8 +157,17 @@ def test_an_interrupted_run_says_so_leaves_no_process_and_goes_on(
     client = load_mlflow().MlflowClient(database_uri(tmp_path))
     (run,) = client.search_runs([found.experiment_id for found in client.search_experiments()])
     assert run.info.status == "KILLED"
-    assert '"interrupted"' in (tmp_path / "small" / "events.jsonl").read_text()
-    assert list((tmp_path / "small" / "classification" / "checkpoints").glob("step-*"))
+    events = files.read_json_lines(tmp_path / "small" / "events.jsonl")
+    assert [event["event"] for event in events][-4:] == [
+        "checkpoint saved",
+        "training stopped",
+        "interrupted",
+        "run stopped",
+    ]
+    assert "ranks lost" not in {event["event"] for event in events}
+    last = max(record["step"] for record in files.read_json_lines(metrics) if "train/loss" in record)
+    assert events[-3]["step"] == events[-4]["step"] == last >= 4
+    assert (tmp_path / "small" / "classification" / "checkpoints" / f"step-{last:08d}").exists()
 
 
 @pytest.mark.parametrize(

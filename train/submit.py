@@ -25,6 +25,7 @@ _MODULE = "train.pretrain"
 _STOP_SECONDS = 60  # what a job needs for its checkpoint and its end; Ray by itself kills after 3
 _ANSWER_SECONDS = 5.0
 _POLL_SECONDS = 1.0
+_READY_SECONDS = 60.0  # how long a head that has just been started may take until it can run a job
 _HELP = """usage: bazel run //train:submit -- [--FLAG VALUE ...] -- [PRESET] [--FLAG VALUE ...]
 
 Runs `//train:pretrain` (its preset and flags stand behind the second --) as a Ray job on the cluster, on all of its
@@ -145,9 +146,17 @@ def _submitted(client: Any, config: SubmitConfig, words: list[str]) -> str:
     program = f"from {_MODULE} import main; main()"
     command = [config.python, "-P", "-c", program, *words]  # -P: whatever lies where Ray was started is not ours
     settings = {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS)}
-    return client.submit_job(
-        entrypoint=f"exec {shlex.join(command)}", runtime_env={"py_modules": [uri], "env_vars": settings}
-    )
+    job = {"entrypoint": f"exec {shlex.join(command)}", "runtime_env": {"py_modules": [uri], "env_vars": settings}}
+    deadline = time.monotonic() + _READY_SECONDS
+    while True:
+        try:
+            return client.submit_job(**job)
+        except RuntimeError as error:
+            cause = " ".join(str(error).split())[:200]
+            if "No available agent" not in cause or time.monotonic() > deadline:
+                text = f"--address {config.address} did not take the job ({cause}): look at `ray status` on its head"
+                raise Failure(ExitCode.TOO_FEW_RESOURCES, text) from error
+            time.sleep(_POLL_SECONDS)  # the head has just been started
 
 
 def _followed(client: Any, name: str) -> int:

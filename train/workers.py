@@ -126,17 +126,19 @@ def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[]
     stop.write_bytes(b"")
     trainer = _trainer(jobs, workers, storage=storage)
     errors: list[BaseException] = []
+    ended = threading.Event()
 
     def fit() -> None:
         try:
             trainer.fit()
         except BaseException as error:  # also what Ray raises here when it is shut down under a waiting call
             errors.append(error)
+        finally:
+            ended.set()
 
-    thread = threading.Thread(target=fit, daemon=True)
-    thread.start()
+    threading.Thread(target=fit, daemon=True).start()
     try:
-        _wait(thread, jobs, poll=poll, stop=stop)
+        _wait(ended, jobs, poll=poll, stop=stop)
     finally:
         stop.unlink(missing_ok=True)
         shutil.rmtree(storage, ignore_errors=True)
@@ -149,14 +151,15 @@ def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[]
         raise Failure(ExitCode.WORKER_FAILED, f"training workers {what} ({cause}): {mend}") from errors[0]
 
 
-def _wait(
-    thread: threading.Thread, jobs: Sequence[TrainingJob], *, poll: Callable[[], None], stop: pathlib.Path
-) -> None:
-    """Until training ends: by itself, by a refusal, or on an interrupt."""
+def _wait(ended: threading.Event, jobs: Sequence[TrainingJob], *, poll: Callable[[], None], stop: pathlib.Path) -> None:
+    """Until training ends: by itself, by a refusal, or on an interrupt.
+
+    An event says so: Python 3.11 takes a thread for dead in whose `join` it was interrupted.
+    """
     deadline = None
-    while thread.is_alive():
+    while not ended.is_set():
         try:
-            thread.join(_POLL_SECONDS)
+            ended.wait(_POLL_SECONDS)
             poll()
             _raise_recorded(jobs)
         except KeyboardInterrupt:

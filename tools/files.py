@@ -96,14 +96,14 @@ def append_json_line(path: pathlib.Path, record: Mapping[str, Any]) -> None:
 
 
 def read_json_lines(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines, empty without one; a line cut short by a crash is left out."""
+    """The objects of a file of JSON lines, empty without one; what is no object, as after a crash, is left out."""
     if not path.exists():
         return []
     found = []
-    for line in path.read_text().splitlines():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
+    for line in path.read_bytes().split(b"\n"):
+        with contextlib.suppress(ValueError, RecursionError):
+            found.append(json.loads(line.decode()))
+    return [record for record in found if isinstance(record, dict)]
 
 
 def sync_folder(folder: pathlib.Path) -> None:

@@ -141,7 +141,7 @@ def test_every_flipped_bit_of_a_file_is_named(tmp_path: pathlib.Path) -> None:
 def test_a_truncated_file_is_named_with_both_sizes(tmp_path: pathlib.Path, size: int) -> None:
     folder = _committed(tmp_path / "step")
     (folder / "weights").write_bytes(bytes(range(200))[:size])
-    with pytest.raises(Failure, match=r"weights is damaged .*\(200 bytes\), got {size} bytes") as caught:
+    with pytest.raises(Failure, match=rf"weights is damaged .*\(200 bytes\), got {size} bytes") as caught:
         _verify(folder)
     assert caught.value.code == ExitCode.CHECKPOINT_CORRUPT
 
@@ -262,6 +262,13 @@ def test_a_line_behind_one_that_a_crash_cut_short_is_a_line_of_its_own(tmp_path:
     files.append_json_line(path, {"a": 3})
     files.append_json_line(path, {"a": 4})
     assert files.read_json_lines(path) == [{"a": 1}, {"a": 3}, {"a": 4}]
+
+
+def test_what_is_no_object_or_no_text_is_left_out_of_json_lines(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "events.jsonl"
+    noise = [b"3", b"null", b'["a"]', b'{"a": "\xff"}', b"\x00\x00", b"[" * 100_000, "{'a': 1}\u2028".encode()]
+    path.write_bytes(b"\n".join([b'{"a": 1}', *noise, '{"a": "\u2028"}'.encode(), b'{"a": 4']))
+    assert files.read_json_lines(path) == [{"a": 1}, {"a": "\u2028"}]
 
 
 def test_what_no_disk_has_room_for_is_refused_with_both_numbers_before_it_is_written(tmp_path: pathlib.Path) -> None:

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from model.network import NetworkConfig
 from priors.mixture import draw_shape
@@ -20,7 +19,8 @@ from priors.recipe import group_seed
 from priors.task import TaskKind
 from train.dry_step import TableShape, dry_step
 from train.presets import PRESETS, ModelConfig, StageConfig
-from train.state import checkpoint_bytes, fresh_state
+from train.room import grown_state
+from train.state import checkpoint_bytes
 
 _DRAWN_SHAPES = 2048  # of a stage
 _COUNTED = ((16, 9, 3), (16, 40, 3), (60, 9, 3), (60, 40, 3), (16, 9, 12), (60, 40, 12), (33, 21, 7), (90, 12, 5))
@@ -128,10 +128,7 @@ def model_cost(preset: str, kind: TaskKind) -> ModelCost:
     model = config.models()[kind]
     stages = config.stages(kind)
     firsts = [*(stage.first_step(model.loop.num_steps) for stage in stages), model.loop.num_steps]
-    meta = torch.device("meta")
-    state = fresh_state(
-        model.network, model.loop.optimizer, seed=0, device=meta, identity={}, averaging=model.loop.averaging
-    )
+    state = grown_state(model.network, model.loop)
     size = checkpoint_bytes(state)
     weights = sum(parameter.nbytes for parameter in state.network.parameters())
     return ModelCost(

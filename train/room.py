@@ -5,9 +5,11 @@ from collections.abc import Iterable
 
 import torch
 
+from model.network import NetworkConfig
 from tools import files
 from train.job import TrainingJob
-from train.state import checkpoint_bytes, fresh_state
+from train.loop import LoopConfig
+from train.state import TrainState, checkpoint_bytes, fresh_state
 
 
 def check_disk(jobs: Iterable[TrainingJob]) -> None:
@@ -26,11 +28,17 @@ def check_disk(jobs: Iterable[TrainingJob]) -> None:
 
 def most_bytes(job: TrainingJob) -> int:
     """What the checkpoints of a job take at once: the newest ones, the best one, and one that is being written."""
-    optimizer = job.loop.optimizer
-    state = fresh_state(
-        job.network, optimizer, seed=job.seed, device=torch.device("meta"), identity={}, averaging=job.loop.averaging
-    )
-    return (job.loop.keep_checkpoints + 2) * checkpoint_bytes(state)
+    return (job.loop.keep_checkpoints + 2) * checkpoint_bytes(grown_state(job.network, job.loop))
+
+
+def grown_state(network: NetworkConfig, loop: LoopConfig) -> TrainState:
+    """A state without numbers whose checkpoint is as large as any of such a training: its average has all points."""
+    averaging, meta = loop.averaging, torch.device("meta")
+    state = fresh_state(network, loop.optimizer, seed=0, device=meta, identity={}, averaging=averaging)
+    if state.average is not None:
+        for number in range(1, averaging.points + 1):
+            state.average.update(number * averaging.every)
+    return state
 
 
 def _bytes_below(folder: pathlib.Path) -> int:

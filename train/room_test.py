@@ -1,7 +1,9 @@
 """Tests of the room that a run asks for."""
 
+import dataclasses
 import pathlib
 import shutil
+from typing import Any
 
 import pytest
 import torch
@@ -9,8 +11,10 @@ import torch
 from model.label_injection import LabelKind
 from priors.mixture import PriorConfig
 from tools.failure import ExitCode, Failure
+from train.averaging import AveragingConfig, AveragingKind
 from train.job import TrainingJob
 from train.loop import LoopConfig
+from train.optimization import OptimizerConfig, OptimizerKind
 from train.room import check_disk, most_bytes
 from train.state import checkpoint_bytes, fresh_state, save_state
 from train.toy import small_network
@@ -27,14 +31,25 @@ def _free(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: type(usage)(usage.total, usage.total - count, count))
 
 
-def test_a_checkpoint_is_hardly_smaller_than_what_is_asked_for(tmp_path: pathlib.Path) -> None:
+_LOOPS = [{"optimizer": OptimizerConfig(kind=kind)} for kind in OptimizerKind]
+_LOOPS += [{"averaging": AveragingConfig(kind=kind, points=3, every=2)} for kind in AveragingKind]
+
+
+@pytest.mark.parametrize("changes", _LOOPS, ids=lambda changes: "".join(f"{part.kind}" for part in changes.values()))
+def test_a_checkpoint_is_hardly_smaller_than_what_is_asked_for(changes: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    """With every average, once it has all of its points, and every optimizer."""
     job = _job(tmp_path)
-    optimizer = job.loop.optimizer
-    state = fresh_state(job.network, optimizer, seed=0, device=torch.device("cpu"), identity={})
+    loop = dataclasses.replace(job.loop, **changes)
+    job = dataclasses.replace(job, loop=loop)
+    cpu = torch.device("cpu")
+    state = fresh_state(job.network, loop.optimizer, seed=0, device=cpu, identity={}, averaging=loop.averaging)
+    for number in range(1, 9):
+        if state.average is not None:
+            state.average.update(number)
     folder = save_state(job.checkpoints, state, validation={})
     written = sum(path.stat().st_size for path in folder.iterdir())
-    assert written <= checkpoint_bytes(state) <= written + 2**20
     assert most_bytes(job) == 4 * checkpoint_bytes(state)
+    assert written <= checkpoint_bytes(state) <= written + 2**20
 
 
 def test_a_run_without_room_for_its_checkpoints_is_refused_with_both_numbers(

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from model.attention import Attention, at_least_fp32, masked_softmax, merge_heads, split_heads
+from tools.failure import BadInput, ExitCode
 
 
 class _PointAttention(Attention):
@@ -45,7 +46,12 @@ class Gathering(_PointAttention):
             points: of at most the number that was announced.
             source: is read.
             bias: [..., 1, 1, S], minus infinity where a row is hidden from every point, or None.
+
+        Raises:
+            BadInput: BAD_SHAPE for a bias that differs from head to head or from point to point.
         """
+        if bias is not None and bias.shape[-3:-1] != (1, 1):
+            raise BadInput(ExitCode.BAD_SHAPE, f"bias has shape {list(bias.shape)}: it must be [..., 1, 1, S]")
         points = points.to(source.dtype)
         if not self.folds:
             return super().forward(points.expand(*source.shape[:-2], -1, -1), source, bias=bias)
@@ -69,18 +75,18 @@ class Scattering(_PointAttention):
         query, output = self._by_head(self.query.weight), self._by_head(self.output.weight.mT)
         return _absorbed(key / math.sqrt(key.shape[-1]), query), _absorbed(value, output)
 
-    def read(self, x: Tensor, memory: tuple[Tensor, Tensor], *, bias: Tensor | None = None) -> Tensor:
-        """What rows x [..., S, W] read of remembered points: [..., S, W]."""
+    def read(self, x: Tensor, memory: tuple[Tensor, Tensor]) -> Tensor:
+        """What rows x [..., S, W] read of remembered points: [..., S, W]; no point is hidden from any row."""
         if not self.folds:
-            return super().read(x, memory, bias=bias)
+            return super().read(x, memory)
         key, value = memory
         logits = at_least_fp32(key @ x.mT).unflatten(-2, (self.num_heads, -1))
         weights = torch.softmax(logits, dim=-2).flatten(-3, -2).to(x.dtype)
         return weights.mT @ value
 
-    def forward(self, x: Tensor, source: Tensor, *, bias: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, source: Tensor) -> Tensor:
         """What rows x [..., S, W] read of points [..., L, W]."""
-        return self.read(x, self.remember(source), bias=bias)
+        return self.read(x, self.remember(source))
 
 
 def _absorbed(heads: Tensor, weight: Tensor) -> Tensor:

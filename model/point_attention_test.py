@@ -7,6 +7,7 @@ from torch import Tensor
 from model.attention import Attention
 from model.point_attention import Gathering, Scattering
 from model.specimens import distance, redraw
+from tools.failure import BadInput
 
 WIDTH, ROWS = 8, 7
 _FOLDED, _UNFOLDED = (2, 3), (4, 6)  # heads, points: 2·3 < 8 + 3, but 4·6 ≥ 8 + 6
@@ -67,6 +68,18 @@ def test_rows_that_read_points_are_plain_attention(num_heads: int, num_points: i
         read.sin().sum().backward()
     assert distance(_gradients(ours), _gradients(plain)) < 1e-11
     assert float(_gradients(plain).abs().max()) > 0.1
+
+
+@_SIZES
+def test_a_bias_that_would_be_read_wrongly_is_refused(num_heads: int, num_points: int) -> None:
+    points, rows = _random(num_points, WIDTH).float(), _random(2, ROWS, WIDTH).float()
+    gathering = Gathering(WIDTH, num_heads=num_heads, num_points=num_points)
+    for shape in ((2, num_heads + 1, 1, ROWS), (2, 1, num_points, ROWS), (1, ROWS)):
+        with pytest.raises(BadInput, match="it must be"):
+            gathering(points, rows, bias=torch.zeros(shape))
+    scattering = Scattering(WIDTH, num_heads=num_heads, num_points=num_points)
+    with pytest.raises(TypeError, match="bias"):
+        scattering(rows, points.expand(2, -1, -1), bias=torch.zeros(2, 1, 1, num_points))
 
 
 @pytest.mark.parametrize("kind", [Gathering, Scattering])

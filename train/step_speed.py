@@ -12,7 +12,7 @@ import pathlib
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,14 @@ from model import presets
 from model.label_injection import LabelKind
 from model.network import Network
 from priors.task import TaskBatch, TaskKind
+from tools.failure import ExitCode, Failure
 from tools.parent import follow_parent
 from train.optimization import OptimizerConfig
 from train.optimizers import make_optimizer
 from train.step import Share, average_gradients, training_step
 
 _FACTOR = 0.01  # of the peak learning rates: weights must move, not blow up on tables without sense
+_END_SECONDS = 10.0  # what a process that failed needs to end
 _MATRIX = 2048  # of the products that tell the machine's rate
 
 
@@ -112,18 +114,29 @@ class StepTeam:
         """The rate of `steps` steps; a model is made when it is first asked for.
 
         Raises:
-            EOFError: where a process ended.
+            Failure: WORKER_FAILED where a process ended.
         """
-        for pipe in self._pipes:
-            pipe.send((plan, case, 0))
-        for pipe in self._pipes:
-            pipe.recv()  # model and batch are made
+        self._ask(plan, case, steps=0)  # model and batch are made
         start = time.perf_counter()
-        for pipe in self._pipes:
-            pipe.send((plan, case, steps))
-        for pipe in self._pipes:
-            pipe.recv()
+        self._ask(plan, case, steps=steps)
         return steps * case.batch / (time.perf_counter() - start)
+
+    def _ask(self, plan: StepPlan, case: StepCase, *, steps: int) -> None:
+        """Returns when all have made the steps."""
+        try:
+            for pipe in self._pipes:
+                pipe.send((plan, case, steps))
+            for pipe in self._pipes:
+                pipe.recv()
+        except (EOFError, ConnectionError) as error:
+            ready = wait([member.sentinel for member in self._members], timeout=_END_SECONDS)
+            ended = [rank for rank, member in enumerate(self._members) if member.sentinel in ready]
+            for rank in ended:
+                self._members[rank].join()  # its status stands a moment after its sentinel
+            said = ", ".join(f"{rank} (status {self._members[rank].exitcode})" for rank in ended)
+            what = f"a step of {plan.model} on {case.batch} tables of {case.rows} rows and {case.features} columns"
+            text = f"{what}: of {self.processes} processes, these ended: {said}"
+            raise Failure(ExitCode.WORKER_FAILED, text) from error
 
 
 def num_parameters(model: StepModel, kind: TaskKind = TaskKind.CLASSIFICATION) -> int:

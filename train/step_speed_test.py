@@ -1,8 +1,12 @@
 """Teams make steps together, on the batch that was asked for; operations are counted for one task."""
 
+import multiprocessing
+
+import pytest
 import torch
 
 from priors.task import TaskKind
+from tools.failure import ExitCode, Failure
 from train.step_speed import (
     StepCase,
     StepModel,
@@ -24,6 +28,15 @@ def test_a_team_of_two_makes_the_steps_of_every_kind_of_model() -> None:
             StepPlan(model=StepModel.MODERN, dtype="float32"),
         ):
             assert team.tasks_per_second(plan, _CASE, steps=2) > 0
+
+
+def test_a_team_that_lost_a_process_fails_in_one_line_that_names_it() -> None:
+    with StepTeam(processes=1, threads=1) as team:
+        (process,) = multiprocessing.active_children()
+        process.kill()
+        with pytest.raises(Failure, match=r"a step of tiny on 4 tables .* these ended: 0 \(status -9\)$") as caught:
+            team.tasks_per_second(StepPlan(model=StepModel.TINY), _CASE)
+    assert caught.value.code is ExitCode.WORKER_FAILED
 
 
 def test_half_of_the_rows_are_context() -> None:

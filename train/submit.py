@@ -4,21 +4,26 @@ bazel run //train:submit -- --address http://HEAD:8265 -- base --root /shared/ru
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
+import secrets
 import shlex
 import signal
 import sys
 import tempfile
 import time
 import urllib.parse
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from tools import config as configs
 from tools import paths, progress, ray_session, source_archive
 from tools.failure import BadInput, ExitCode, Failure, run_program
 from train.presets import PRESETS, checked
+
+_Answer = TypeVar("_Answer")
 
 _PACKAGES = ("tools", "priors", "model", "eval", "train", "reports")
 _MODULE = "train.pretrain"
@@ -26,6 +31,7 @@ _STOP_SECONDS = 60  # what a job needs for its checkpoint and its end; Ray by it
 _ANSWER_SECONDS = 5.0
 _POLL_SECONDS = 1.0
 _READY_SECONDS = 60.0  # how long a head that has just been started may take until it can run a job
+_LOST_SECONDS = 30.0  # how long a dashboard is asked again that does not answer
 _HELP = """usage: bazel run //train:submit -- [--FLAG VALUE ...] -- [PRESET] [--FLAG VALUE ...]
 
 Runs `//train:pretrain` (its preset and flags stand behind the second --) as a Ray job on the cluster, on all of its
@@ -72,7 +78,7 @@ def _main(argv: list[str]) -> int:
     if config.detach:
         print(f"to follow it: ray job logs --address {config.address} --follow {name}")
         return 0
-    return _followed(client, name)
+    return _followed(client, name, address=config.address)
 
 
 def _parted(argv: list[str]) -> tuple[list[str], list[str]]:
@@ -129,7 +135,7 @@ def _client(address: str) -> Any:
         text = f"--address {address} wants another token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as on the cluster"
         raise BadInput(ExitCode.BAD_FLAG, text) from error
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        cause = " ".join(str(error).split())[:200]
+        cause = _cause(error)
         text = f"--address {address} is no Ray dashboard that takes jobs ({cause}): {mend}"
         raise Failure(ExitCode.TOO_FEW_RESOURCES, text) from error
 
@@ -138,44 +144,77 @@ def _submitted(client: Any, config: SubmitConfig, words: list[str]) -> str:
     """Uploads our source, unless the cluster has it, and submits the job; returns its name."""
     archive = source_archive.packed(_PACKAGES)
     uri = archive.uri()
-    if not client._package_exists(uri):
+    lost = f"nothing was submitted: --address {config.address} does not take our source"
+    if not _asked(lambda: client._package_exists(uri), lost=lost):
         with tempfile.NamedTemporaryFile(suffix=".zip") as file:
             file.write(archive.content)
             file.flush()
-            client._upload_package(uri, file.name, include_gitignore=False, is_file=True)
+            sent = functools.partial(client._upload_package, uri, file.name, include_gitignore=False, is_file=True)
+            _asked(sent, lost=lost)
     program = f"from {_MODULE} import main; main()"
     command = [config.python, "-P", "-c", program, *words]  # -P: whatever lies where Ray was started is not ours
     settings = {"RAY_JOB_STOP_WAIT_TIME_S": str(_STOP_SECONDS)}
     job = {"entrypoint": f"exec {shlex.join(command)}", "runtime_env": {"py_modules": [uri], "env_vars": settings}}
+    name = f"veritab-{secrets.token_hex(8)}"  # given by us, so that a second try is no second job
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         try:
-            return client.submit_job(**job)
-        except RuntimeError as error:
-            cause = " ".join(str(error).split())[:200]
-            if "No available agent" not in cause or time.monotonic() > deadline:
-                text = f"--address {config.address} did not take the job ({cause}): look at `ray status` on its head"
+            return client.submit_job(submission_id=name, **job)
+        except (RuntimeError, OSError) as error:
+            cause = _cause(error)
+            if f"{name} already exists" in cause:
+                return name  # it was taken, but the answer was lost
+            waits = isinstance(error, OSError) or "No available agent" in cause  # the head has just been started
+            if not waits or time.monotonic() > deadline:
+                mend = f"look at `ray status` on its head, and for {name} in `ray job list`"
+                text = f"--address {config.address} did not take job {name} ({cause}): {mend}"
                 raise Failure(ExitCode.TOO_FEW_RESOURCES, text) from error
-            time.sleep(_POLL_SECONDS)  # the head has just been started
+            time.sleep(_POLL_SECONDS)
 
 
-def _followed(client: Any, name: str) -> int:
+def _asked(ask: Callable[[], _Answer], *, lost: str) -> _Answer:
+    """What the dashboard answers, asked again for a while where it does not.
+
+    Raises:
+        Failure: TOO_FEW_RESOURCES, which begins with `lost`.
+    """
+    deadline = time.monotonic() + _LOST_SECONDS
+    while True:
+        try:
+            return ask()
+        except (RuntimeError, OSError) as error:  # what Ray and requests raise
+            if time.monotonic() > deadline:
+                text = f"{lost} ({_cause(error)}): is the port still forwarded?"
+                raise Failure(ExitCode.TOO_FEW_RESOURCES, text) from error
+            time.sleep(_POLL_SECONDS)
+
+
+def _cause(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _followed(client: Any, name: str, *, address: str) -> int:
     """Shows what the job says until it ends; passes an interrupt on.
 
     Raises:
-        Failure: the job's own last words and exit code; INTERRUPTED after a stop.
+        Failure: the job's own last words and exit code; INTERRUPTED after a stop; TOO_FEW_RESOURCES where the
+            dashboard is lost for good.
         KeyboardInterrupt: the second one.
     """
-    shown, stopping = 0, False
+    follow = f"ray job logs --address {address} --follow {name}"
+    lost = f"job {name} may well run on (follow it: {follow}), but nobody answers there"
+    shown, stopping, told = 0, False, False
     while True:
         try:
-            status = client.get_job_status(name)
-            text = client.get_job_logs(name)
+            if stopping and not told:
+                told = _asked(lambda: client.stop_job(name), lost=lost) is not None
+            status = _asked(lambda: client.get_job_status(name), lost=lost)
+            text = _asked(lambda: client.get_job_logs(name), lost=lost)
             sys.stderr.write(text[shown:])
             sys.stderr.flush()
             shown = len(text)
             if status.is_terminal():
-                return _ending(client, name, text=text)
+                return _ending(_asked(lambda: client.get_job_info(name), lost=lost), name, text=text)
             time.sleep(_POLL_SECONDS)
         except KeyboardInterrupt:
             if stopping:
@@ -183,12 +222,10 @@ def _followed(client: Any, name: str) -> int:
                 raise
             stopping = True
             progress.say(f"stopping job {name} after a checkpoint (once more: leave it to itself)")
-            client.stop_job(name)
 
 
-def _ending(client: Any, name: str, *, text: str) -> int:
+def _ending(info: Any, name: str, *, text: str) -> int:
     """The job's exit code, or its refusal."""
-    info: Any = client.get_job_info(name)
     if info.status.value == "SUCCEEDED":
         return 0
     if info.status.value == "STOPPED":

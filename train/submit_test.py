@@ -1,11 +1,17 @@
 """Tests of train/submit.py: what it refuses, and a real job on a real cluster, stopped by Ctrl-C."""
 
+import collections
+import http.server
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 
@@ -13,6 +19,7 @@ from model import checkpoint
 from tools.failure import ExitCode
 from tools.files import read_json_lines
 from tools.ray_nodes import cluster, processes_with
+from train import submit
 from train.submit import main
 
 _MARK = f"VERITAB_TEST={os.getpid()}"
@@ -84,6 +91,79 @@ def _status(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     finally:
         signal.signal(signal.SIGTERM, before)
     return int(ended.value.code or 0)
+
+
+class _Dashboard(http.server.BaseHTTPRequestHandler):
+    """What Ray's dashboard says of jobs; the first answers to each kind of request are errors."""
+
+    left: ClassVar[collections.Counter[str]] = collections.Counter()
+    """Errors still to come, by method and the path's last part."""
+    taken: ClassVar[list[str]] = []
+    """Names of submitted jobs."""
+
+    def _answer(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+        key = f"{self.command} {self.path.rstrip('/').rpartition('/')[2]}"
+        status, said = 200, {"ray_version": "2.60.0"}
+        if key == "POST jobs":
+            name = body["submission_id"]
+            status, said = (500, f"Job with submission_id {name} already exists.") if name in self.taken else (200, {})
+            said = said or {"job_id": name, "submission_id": name}
+            self.taken.append(name)
+        elif key == "GET logs":
+            said = {"logs": "said\n"}
+        elif key.startswith("GET veritab"):
+            said = {"type": "SUBMISSION", "status": "SUCCEEDED", "entrypoint": "x", "driver_exit_code": 0}
+        if self.left[key] > 0:
+            self.left[key] -= 1
+            if key == "POST jobs":
+                return  # taken, but the connection drops before the answer
+            status = 500
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(said).encode())
+
+    do_GET = do_POST = do_PUT = _answer  # noqa: N815
+
+    def log_message(self, *said: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def dashboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.ThreadingHTTPServer]:
+    monkeypatch.setattr(submit, "_POLL_SECONDS", 0.01)
+    _Dashboard.left.clear()
+    _Dashboard.taken.clear()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Dashboard) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_dashboard_that_fails_for_a_moment_is_asked_again_and_takes_one_job(
+    dashboard: http.server.ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _Dashboard.left.update({"POST jobs": 1, "GET logs": 2})
+    address = f"http://127.0.0.1:{dashboard.server_port}"
+    monkeypatch.setattr(submit, "_PACKAGES", ("reports",))  # a small archive
+    assert _status(["--address", address, "--", "tiny", "--root", "/r"], monkeypatch) == 0
+    assert len(set(_Dashboard.taken)) == 1 and "said" in capsys.readouterr().err
+
+
+def test_a_dashboard_that_is_lost_is_one_line_that_names_the_job_and_how_to_follow_it(
+    dashboard: http.server.ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _Dashboard.left.update({"GET logs": 10**9})
+    monkeypatch.setattr(submit, "_LOST_SECONDS", 0.1)
+    address = f"http://127.0.0.1:{dashboard.server_port}"
+    monkeypatch.setattr(submit, "_PACKAGES", ("reports",))
+    assert _status(["--address", address, "--", "tiny", "--root", "/r"], monkeypatch) == ExitCode.TOO_FEW_RESOURCES
+    last = capsys.readouterr().err.splitlines()[-1]
+    (name,) = _Dashboard.taken
+    assert last.startswith(f"error: job {name} may well run on")
+    assert f"ray job logs --address {address} --follow {name}" in last
 
 
 def test_a_submitted_job_is_stopped_by_ctrl_c_after_a_checkpoint(tmp_path: pathlib.Path) -> None:

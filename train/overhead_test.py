@@ -8,7 +8,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray war
 
 
 def test_each_side_trains_the_same_steps_and_the_rows_name_their_goals() -> None:
-    """T8: measured, not judged here: a busy machine says nothing about Ray."""
+    """T8, but for its goals: a busy machine says nothing about Ray, so no ratio is judged here, only that it is told.
+
+    It fails where a side does not train all its steps, a rate is missing, or the rows name other goals.
+    """
     ((one, two),) = measure_overhead(num_steps=30, rounds=1)
     assert (one.goal, two.goal) == (f"≥ {LEAST_ON_RAY} ×", f"≥ {LEAST_OF_TWO} ×")
     assert one.ours == two.peer > 0 and one.peer is not None and one.peer > 0 and two.ours > 0

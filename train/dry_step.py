@@ -1,12 +1,14 @@
 """A training step without numbers: its FLOPs, what it keeps for the backward pass, and how often it stops the device.
 
 It runs the real network on torch's meta device, where tensors have shapes and no memory. Library code looks at values
-of tensors on the CPU alone, so what runs here is what runs on a GPU, but for the attention kernels: a fused kernel
-multiplies the same matrices, and does not keep the attention weights, which are left out of what is kept.
+of tensors on the CPU alone, so what runs here is what runs on a GPU, but for the attention kernels: a fused kernel,
+which `attend` asks for there, multiplies the same matrices and does not keep the attention weights, so those of
+`attend` are left out of what is kept. Folded attention and the retrieval head keep theirs there too.
 """
 
 import dataclasses
 import functools
+import inspect
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from model.attention import attend
 from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig, NetworkInputs
 
@@ -43,8 +46,8 @@ class DryStep:
     Args:
         forward_flops: multiplications and additions of the forward pass, two for each pair.
         flops: of the forward and the backward pass together.
-        saved_bytes: what the forward pass keeps for the backward pass, in fp32, without attention weights: an upper
-            bound for bf16, in which most of it takes half.
+        saved_bytes: what the forward pass keeps for the backward pass, in fp32, without the attention weights that a
+            fused kernel does not keep: an upper bound for bf16, in which most of it takes half.
     """
 
     forward_flops: int
@@ -58,7 +61,7 @@ def dry_step(config: NetworkConfig, shape: TableShape) -> DryStep:
     own = {_storage(parameter) for parameter in network.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
-        if tensor.grad_fn is not None and tensor.grad_fn.name().startswith("SoftmaxBackward"):
+        if tensor.grad_fn is not None and tensor.grad_fn.name().startswith("SoftmaxBackward") and _in_attend():
             dropped.add(_storage(tensor))
         saved[_storage(tensor)] = tensor.untyped_storage().nbytes()
         return tensor
@@ -81,6 +84,14 @@ def dry_network(config: NetworkConfig) -> Network:
 
 
 _network = functools.lru_cache(maxsize=8)(dry_network)
+
+
+def _in_attend() -> bool:
+    """Whether it is `attend` that keeps something."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code is not attend.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _storage(tensor: Tensor) -> int:

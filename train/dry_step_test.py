@@ -21,8 +21,10 @@ def test_matrix_products_are_counted_by_hand() -> None:
     """Two operations for each pair; the backward pass makes two products of each but the first."""
     config = dataclasses.replace(small_network(LabelKind.REGRESSION))
     counted = dry_step(config, _SHAPE)
-    more = dry_step(config, dataclasses.replace(_SHAPE, tasks=6))
-    assert more.flops == 3 * counted.flops and more.forward_flops == 3 * counted.forward_flops
+    more, most = (dry_step(config, dataclasses.replace(_SHAPE, tasks=tasks)) for tasks in (6, 10))
+    assert most.flops - more.flops == more.flops - counted.flops  # not in proportion: points are projected once
+    assert most.forward_flops - more.forward_flops == more.forward_flops - counted.forward_flops
+    assert more.flops == pytest.approx(3 * counted.flops, rel=1e-3)
     wide = dataclasses.replace(config, icl=dataclasses.replace(config.icl, num_blocks=2))
     width, rows = config.icl.width, 64
     linear = 2 * 2 * rows * width * (2 * width + 2 * config.icl.feed_forward_factor * width)  # query, output, MLP
@@ -40,13 +42,26 @@ def test_what_is_kept_grows_with_the_batch_and_counts_no_weights() -> None:
     assert one > 64 * 6 * config.cell.width * 4  # one layer of cells at least
 
 
-def test_attention_weights_are_not_kept() -> None:
+def test_attention_weights_from_row_to_row_are_not_kept() -> None:
     """Twice the rows keep twice as much, although attention from row to row has four times the pairs."""
     config, (few, many) = (
         small_network(LabelKind.REGRESSION),
         (TableShape(tasks=1, context=half, queries=half, features=1) for half in (200, 400)),
     )
     assert dry_step(config, many).saved_bytes < 2.01 * dry_step(config, few).saved_bytes
+
+
+def test_weights_of_folded_attention_are_kept() -> None:
+    """No fused kernel computes it: one more inducing point has a weight for each cell that it reads or is read by."""
+    config = small_network(LabelKind.REGRESSION)
+
+    def kept(points: int, rows: int) -> int:
+        cell = dataclasses.replace(config.cell, num_inducing=points)
+        shape = TableShape(tasks=1, context=rows, queries=rows // 2, features=3)
+        return dry_step(dataclasses.replace(config, cell=cell), shape).saved_bytes
+
+    few, many = (kept(5, rows) - kept(4, rows) for rows in (100, 200))
+    assert many - few == 4 * 3 * (100 + 150)  # bytes, columns, more context rows and more rows
 
 
 def _waits(kind: TaskKind) -> list[str]:

@@ -9,8 +9,8 @@ one that hovers about the bound is told once too.
   chance, so 3 deviations are 19 of its own: no plateau gets there by chance, however long it lasts.
 * **gradient norm**: a record's is above 5 times the median of the 100 records before. Clipping bounds what such a step
   does, yet the norm moves before the loss does. Records of five runs of `tiny` stayed below 1.5 times.
-* **validation**: worse than its best value by 0.05 at two looks in a row. All looks see the same tasks, so sampling
-  plays no part; in those five runs each look was better than the one before.
+* **validation**: not finite, or worse than its best value by 0.05 at two looks in a row. All looks see the same tasks,
+  so sampling plays no part; in those five runs each look was better than the one before.
 
 Loss and norm are not judged in the first 20 records, the loss neither in as many after a change of the training tasks
 (a stage of a curriculum), where it jumps with good reason; validation has the same tasks throughout. Bounds are
@@ -110,7 +110,7 @@ class EarlyWarning:
         found = []
         for name, judge in judges.items():
             value = record.get(name)
-            if value is not None and math.isfinite(value):
+            if value is not None and (math.isfinite(value) or name == self._validation):
                 found += judge(int(record["step"]), float(value))
         return found
 
@@ -133,6 +133,11 @@ class EarlyWarning:
         return self._judged(Sign.GRADIENT, step, value=norm, best=usual, rise=(_NORM_FACTOR - 1) * usual)
 
     def _see_validation(self, step: int, loss: float) -> list[Warned]:
+        if not math.isfinite(loss):  # above any bound, at the first look
+            was_told = Sign.VALIDATION in self._under_way
+            self._under_way.add(Sign.VALIDATION)
+            bound = self._best_validation + _VALIDATION_RISE
+            return [] if was_told else [Warned(sign=Sign.VALIDATION, step=step, value=loss, bound=bound)]
         self._best_validation = min(self._best_validation, loss)
         self._looks_above = self._looks_above + 1 if loss > self._best_validation + _VALIDATION_RISE else 0
         found = self._judged(Sign.VALIDATION, step, value=loss, best=self._best_validation, rise=_VALIDATION_RISE)

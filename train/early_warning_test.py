@@ -1,5 +1,7 @@
 """Tests of early warning, on series that must and that must not warn."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,14 @@ def test_validation_warns_at_the_second_bad_look_in_a_row() -> None:
 
 def test_validation_that_falls_or_wavers_warns_of_nothing() -> None:
     assert _warned(_looks([0.1, -0.2, -0.16, -0.3, -0.24, -0.29, -0.24, -0.31])) == []
+
+
+@pytest.mark.parametrize("before", [[], [0.7]])
+def test_validation_that_is_not_finite_is_told_at_once_and_once(before: list[float]) -> None:
+    found = _warned(_looks([*before, math.nan, math.inf, 0.6, 0.59, math.inf]))
+    steps = [100 * len(before) + 100, 100 * len(before) + 500]
+    assert [(warned.sign, warned.step) for warned in found] == [(Sign.VALIDATION, step) for step in steps]
+    assert not any(math.isfinite(warned.value) for warned in found)
 
 
 def test_harder_tasks_of_a_new_stage_are_no_divergence() -> None:

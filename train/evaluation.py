@@ -11,9 +11,8 @@ from train.events import TEXT, RunEvent
 from train.job import TrainingJob
 from train.looks import Costs, Schedule, forward_work, schedule_of
 from train.state import TrainState
-from train.validation import same_shape_batches, validation_figures
+from train.validation import VALIDATION_SEED, same_shape_batches, validation_figures
 
-VALIDATION_SEED = 1  # of the held-out tasks that choose the checkpoint; those that report have other seeds
 SHARE = "train/evaluation_share"
 _LOOK_OVERHEAD = 3.0  # fp32, small batches and scores: 2.8 times a bf16 validation of `tiny` on a CPU
 _JUDGED_FROM = 3  # validations: before, what is made once (imports, Bayes predictions) weighs too much

@@ -1,6 +1,7 @@
 """What a training job is: one model, its tasks, its loop, and where its files lie."""
 
 import dataclasses
+import math
 import pathlib
 from typing import Any
 
@@ -21,8 +22,11 @@ from train.feed import FeedPlan
 from train.looks import WatchConfig
 from train.loop import LoopConfig
 from train.stages import TrainingStage, place_of, tasks_until
-from train.state import read_validation
-from train.validation import loss_name
+from train.state import differences
+from train.validation import loss_name, validation_digest
+
+VALIDATION = "data.validation"
+"""The field of an identity that names the validation tasks."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,16 +114,45 @@ class TrainingJob:
         Raises:
             Failure: what is wrong with a manifest.
         """
+        digests = {f"data.{number}": stage.digest() for number, stage in enumerate(self.stages)}
+        return self._config_identity() | digests
+
+    def _config_identity(self) -> dict[str, Any]:
         splits = [{"first_step": stage.first_step, "split": stage.split} for stage in self.stages]
         sizes = [{"batch_size": stage.batch_size, "accumulation": stage.accumulation} for stage in self.later]
         config = {"network": self.network, "loop": self.loop, "seed": self.seed, "stages": splits, "later": sizes}
-        digests = {f"data.{number}": stage.digest() for number, stage in enumerate(self.stages)}
-        return configs.flat(config) | digests
+        return configs.flat(config) | {VALIDATION: validation_digest(self.prior, count=self.num_validation_tasks)}
 
     def is_complete(self) -> bool:
         """Whether the last step's checkpoint exists."""
+        return self._last_checkpoint() is not None
+
+    def _last_checkpoint(self) -> pathlib.Path | None:
         newest = checkpoint.newest_verified(self.checkpoints)
-        return newest is not None and checkpoint.step_of(newest) >= self.loop.num_steps
+        return newest if newest is not None and checkpoint.step_of(newest) >= self.loop.num_steps else None
+
+    def trained_otherwise(self, *, same_data: bool = False) -> list[str]:
+        """What differs, "name: old → new", between a complete training that lies here and this job; else empty.
+
+        Args:
+            same_data: whether shards that are not there (any more) are those that were trained on, or others.
+
+        Raises:
+            Failure: what is wrong with a manifest.
+        """
+        last = self._last_checkpoint()
+        if last is None:
+            return []
+        found, own = checkpoint.load_state(last).values["identity"], self._config_identity()
+        for number, stage in enumerate(self.stages):
+            name = f"data.{number}"
+            try:
+                own[name] = stage.digest()
+            except Failure as failure:
+                if failure.code is not ExitCode.SHARD_MISSING:
+                    raise
+                own[name] = found.get(name) if same_data else "not made yet"
+        return differences(found, own)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,16 +167,20 @@ class Place:
 def note_best(job: TrainingJob) -> int:
     """Writes `best.json`, {"step", "nll" or "loss"}, of the checkpoint with the lowest one; returns its step.
 
-    It is read off the checkpoints themselves, so it is right after a kill at any point and after damage to one.
+    It is read off the checkpoints themselves, so it is right after a kill at any point and after damage to one. Only
+    those whose validation tasks are the newest one's compare; a figure that is not finite is worse than any other.
 
     Raises:
         Failure: NOT_FOUND when there is no checkpoint.
     """
     name = loss_name(job.network)
-    scored = [(read_validation(folder)[name], checkpoint.step_of(folder)) for folder in verified(job.checkpoints)]
-    if not scored:
+    saved = {checkpoint.step_of(folder): checkpoint.load_state(folder).values for folder in verified(job.checkpoints)}
+    if not saved:
         raise Failure(ExitCode.NOT_FOUND, f"{job.checkpoints} holds no whole checkpoint: train first")
-    loss, step = min(scored)
+    tasks = {step: values["identity"].get(VALIDATION) for step, values in saved.items()}
+    losses = {step: saved[step]["validation"][name] for step in saved if tasks[step] == tasks[max(saved)]}
+    step = min(losses, key=lambda step: (not math.isfinite(losses[step]), losses[step], step))
+    loss = losses[step]
     files.write_json(pathlib.Path(job.folder) / "best.json", {"step": step, name: loss})
     return step
 

@@ -25,7 +25,6 @@ from tools import config as configs
 from tools import files, progress
 from tools.tracking import Tracker
 from train.cluster import Workers
-from train.curriculum import training_stages
 from train.display import TrainingDisplay
 from train.events import EVENTS, RunEvent
 from train.job import TrainingJob, note_best
@@ -117,26 +116,8 @@ def _completed(run: RunFolder, summary: dict[str, Any], *, undelivered: int) -> 
 
 
 def _job(run: RunFolder, kind: TaskKind) -> TrainingJob:
-    model, folder = run.config.models()[kind], run.kind_path(kind)
-    folder.mkdir(exist_ok=True)
-    first, *later = training_stages(run.config, kind, root=run.root)
-    return TrainingJob(
-        network=model.network,
-        loop=model.loop,
-        seed=run.config.seed,
-        shards=first.shards,
-        prior=run.config.shards(kind).prior,
-        folder=str(folder),
-        fresh=first.fresh,
-        drawing=run.config.drawing,
-        num_validation_tasks=run.config.data.num_validation_tasks,
-        split=first.split,
-        later=tuple(later),
-        accept_changes=run.config.accept_changes,
-        watch=run.config.watch,
-        tables=None if run.config.tables is None else str(run.tables_folder()),
-        compilation=run.config.cluster.compilation,
-    )
+    run.kind_path(kind).mkdir(exist_ok=True)
+    return run.job(kind)
 
 
 def _make_models(

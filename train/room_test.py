@@ -31,8 +31,10 @@ def _free(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: type(usage)(usage.total, usage.total - count, count))
 
 
-_LOOPS = [{"optimizer": OptimizerConfig(kind=kind)} for kind in OptimizerKind]
-_LOOPS += [{"averaging": AveragingConfig(kind=kind, points=3, every=2)} for kind in AveragingKind]
+_LOOPS = (
+    *({"optimizer": OptimizerConfig(kind=kind)} for kind in OptimizerKind),
+    *({"averaging": AveragingConfig(kind=kind, points=3, every=2)} for kind in AveragingKind),
+)
 
 
 @pytest.mark.parametrize("changes", _LOOPS, ids=lambda changes: "".join(f"{part.kind}" for part in changes.values()))

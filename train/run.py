@@ -15,7 +15,9 @@ from priors.task import TaskKind
 from tools import config as configs
 from tools import files, paths, progress
 from tools.failure import ExitCode, Failure
+from train.curriculum import training_stages
 from train.events import EVENTS, TEXT, EventLog, RunEvent
+from train.job import TrainingJob
 from train.presets import NEUTRAL, PretrainConfig
 from train.state import differences
 
@@ -99,7 +101,8 @@ class RunFolder:
         fits is made anew.
 
         Raises:
-            Failure: CONFIG_MISMATCH, naming the fields that differ and the flag that accepts them.
+            Failure: CONFIG_MISMATCH, naming the fields that differ and the flag that accepts them, or, where a model is
+                trained to its end and none does, another mend.
         """
         path = self.path / _CONFIG
         record = {
@@ -110,12 +113,46 @@ class RunFolder:
         found = _record_in(path)
         if found is not None and found.get("digest") == record["digest"]:
             return
+        changes = _changes((found or {}).get("config"), record["config"])
+        self._check_trained(changes)
         if found is not None:
-            self._accept(_changes(found.get("config"), record["config"]))
+            self._accept(changes)
         files.write_json(path, record)
 
+    def _check_trained(self, changes: list[str]) -> None:
+        """Refuses a config that is not the one of a training which is complete: its weights would pass for others."""
+        same_data = not any(change.startswith(("data.", "seed:", f"{_CONFIG}:")) for change in changes)
+        for kind in TaskKind:
+            differing = self.job(kind).trained_otherwise(same_data=same_data)
+            if differing:
+                mend = "give another --name, or more steps, to train with what is new"
+                text = f"{self.kind_path(kind)} is trained to its end with another config ({_shown(differing)}): {mend}"
+                raise Failure(ExitCode.CONFIG_MISMATCH, text)
+
+    def job(self, kind: TaskKind) -> TrainingJob:
+        """The training of one of the two models."""
+        config, model = self.config, self.config.models()[kind]
+        first, *later = training_stages(config, kind, root=self.root)
+        return TrainingJob(
+            network=model.network,
+            loop=model.loop,
+            seed=config.seed,
+            shards=first.shards,
+            prior=config.shards(kind).prior,
+            folder=str(self.kind_path(kind)),
+            fresh=first.fresh,
+            drawing=config.drawing,
+            num_validation_tasks=config.data.num_validation_tasks,
+            split=first.split,
+            later=tuple(later),
+            accept_changes=config.accept_changes,
+            watch=config.watch,
+            tables=None if config.tables is None else str(self.tables_folder()),
+            compilation=config.cluster.compilation,
+        )
+
     def _accept(self, changes: list[str]) -> None:
-        shown = "; ".join(changes[:_SHOWN_CHANGES]) + ("; …" if len(changes) > _SHOWN_CHANGES else "")
+        shown = _shown(changes)
         if not self.config.accept_changes:
             mend = "give --accept-changes to go on with what is new, or choose another --name"
             raise Failure(ExitCode.CONFIG_MISMATCH, f"{self.path} holds a run of another config ({shown}): {mend}")
@@ -165,6 +202,10 @@ class RunFolder:
         return total
 
 
+def _shown(changes: list[str]) -> str:
+    return "; ".join(changes[:_SHOWN_CHANGES]) + ("; …" if len(changes) > _SHOWN_CHANGES else "")
+
+
 def _record_in(path: pathlib.Path) -> dict[str, Any] | None:
     """What `config.json` holds: None where there is none, empty where it cannot be read."""
     if not path.exists():
@@ -206,10 +247,10 @@ def claimed(run: RunFolder) -> Iterator[None]:
     paths.writable_folder(run.root, flag="--root")
     is_new = not run.path.exists()
     paths.writable_folder(run.path, flag="--name")
-    try:
-        with files.FolderLock(run.path):
+    with files.FolderLock(run.path):
+        try:
             run.write_config()
             yield
-    finally:
-        if is_new and not run.has_begun:
-            shutil.rmtree(run.path, ignore_errors=True)
+        finally:
+            if is_new and not run.has_begun:  # while it is held, and the lock with it: nobody else is in there yet
+                shutil.rmtree(run.path, ignore_errors=True)

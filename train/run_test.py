@@ -1,15 +1,20 @@
 """Tests of the run folder."""
 
+import contextlib
 import dataclasses
 import json
 import pathlib
 
 import pytest
+import torch
 
 from priors.task import TaskKind
+from tools import files
 from tools.failure import ExitCode, Failure
 from train import presets
+from train.feed import TaskSource
 from train.run import claimed, name_run
+from train.state import fresh_state, save_state
 
 
 def _config(root: pathlib.Path, **changes: object) -> presets.PretrainConfig:
@@ -89,6 +94,31 @@ def test_another_config_is_refused_by_field_and_goes_on_with_leave(tmp_path: pat
     assert events == ["start", "end", accepted, "start", "end", accepted, "start", "end"]
 
 
+def test_a_training_that_is_complete_takes_no_other_config(tmp_path: pathlib.Path) -> None:
+    """T3: nor with leave, before anything is written: nothing would train. Scoring may change, and more steps do."""
+    data = dataclasses.replace(presets.tiny().data, source=TaskSource.FRESH)
+    config = _config(tmp_path, name="a", data=data, accept_changes=True)
+    _begin(config)
+    job = name_run("tiny", config).job(TaskKind.CLASSIFICATION)
+    identity, cpu = job.identity(), torch.device("cpu")
+    state = fresh_state(job.network, job.loop.optimizer, seed=0, device=cpu, identity=identity)
+    state.step = job.loop.num_steps
+    save_state(job.checkpoints, state, validation={"nll": 0.5})
+    (tmp_path / "a" / "summary.json").write_text('{"complete": true}')
+    before = {path: path.read_bytes() for path in (tmp_path / "a").glob("*.json*")}
+    optimizer = dataclasses.replace(job.loop.optimizer, vector_lr=0.5)
+    faster = dataclasses.replace(config.classification, loop=dataclasses.replace(job.loop, optimizer=optimizer))
+    with pytest.raises(Failure) as caught:
+        _begin(dataclasses.replace(config, classification=faster))
+    assert caught.value.code is ExitCode.CONFIG_MISMATCH
+    assert "(loop.optimizer.vector_lr: 0.003 → 0.5): give another --name, or more steps" in caught.value.message
+    assert {path: path.read_bytes() for path in (tmp_path / "a").glob("*.json*")} == before and len(before) == 3
+    _begin(dataclasses.replace(config, scoring=dataclasses.replace(config.scoring, num_seeds=7)))
+    assert not (tmp_path / "a" / "summary.json").exists()
+    longer = dataclasses.replace(faster.loop, num_steps=job.loop.num_steps + 1)
+    _begin(dataclasses.replace(config, classification=dataclasses.replace(faster, loop=longer)))
+
+
 def test_what_changes_no_result_may_change_between_sittings(tmp_path: pathlib.Path) -> None:
     _begin(_config(tmp_path, name="a"))
     cluster = dataclasses.replace(presets.tiny().cluster, num_workers=2)
@@ -138,6 +168,25 @@ def test_a_run_refused_before_its_first_stage_leaves_nothing(tmp_path: pathlib.P
     with pytest.raises(Failure), claimed(run):
         raise Failure(ExitCode.TOO_FEW_RESOURCES, "too few")
     assert run.path.exists()
+
+
+def test_a_start_behind_one_that_was_refused_keeps_its_folder(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D6: whoever takes the lock as soon as it is free holds a folder that nobody else takes away."""
+    run, leave = name_run("tiny", _config(tmp_path, name="a")), files.FolderLock.__exit__
+    with contextlib.ExitStack() as second:
+
+        def leave_to_another(lock: files.FolderLock, *exc_info: object) -> None:
+            leave(lock, *exc_info)
+            monkeypatch.undo()
+            second.enter_context(claimed(run))
+
+        monkeypatch.setattr(files.FolderLock, "__exit__", leave_to_another)
+        with pytest.raises(Failure), claimed(run):
+            raise Failure(ExitCode.TOO_FEW_RESOURCES, "too few")
+        assert (run.path / "lock").exists() and (run.path / "config.json").exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_stage_seconds_add_up_over_sittings_and_interruptions_count(tmp_path: pathlib.Path) -> None:

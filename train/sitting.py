@@ -57,9 +57,10 @@ def run_job(job: TrainingJob, place: Place, *, should_stop: Callable[[], bool] =
     where = {"rank": place.rank, "world_size": place.world_size, "device": place.device}
     with open_feed(job.feed_plan(), first_step=state.step, **where) as feed:
         feed.expect(state.step)
+        if place.rank == 0 and restored and restored.changes:  # before the writer, which asks since when it is so
+            told = {"kind": job.network.kind.value, "step": state.step, "changes": list(restored.changes)}
+            job.events().write(RunEvent.CHANGES_ACCEPTED, **told)
         writer = Writer(job, state, feed=feed) if place.rank == 0 else None
-        if writer and restored and restored.changes:
-            writer.event(RunEvent.CHANGES_ACCEPTED, step=state.step, changes=list(restored.changes))
         train(state, job.loop, hooks=_hooks(job, place, feed=feed, writer=writer, should_stop=should_stop))
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 import shutil
 from typing import Any
@@ -17,7 +18,6 @@ from priors.splits import SplitConfig
 from tools.failure import ExitCode, Failure
 from tools.files import read_json_lines
 from train.averaging import AveragingConfig, AveragingKind
-from train.evaluation import VALIDATION_SEED
 from train.events import RunEvent
 from train.gloo_world import run_world
 from train.job import Place, TrainingJob, note_best
@@ -26,9 +26,9 @@ from train.optimization import OptimizerConfig
 from train.regularisation import RegularisationConfig
 from train.sitting import run_job
 from train.stages import TrainingStage
-from train.state import read_validation
+from train.state import fresh_state, save_state
 from train.toy import small_network
-from train.validation import same_shape_batches, validation_figures
+from train.validation import VALIDATION_SEED, same_shape_batches, validation_figures
 
 _PRIOR = PriorConfig(min_rows=64, max_rows=64, max_features=4)
 
@@ -107,6 +107,56 @@ def test_the_best_step_is_right_after_a_kill_before_it_was_noted_and_after_damag
     with pytest.raises(Failure) as caught:
         note_best(job)
     assert caught.value.code is ExitCode.NOT_FOUND
+
+
+def _saved(job: TrainingJob, losses: dict[int, float], *, tasks: str) -> None:
+    """Checkpoints of these validation figures."""
+    cpu = torch.device("cpu")
+    identity = {"data.validation": tasks}
+    state = fresh_state(job.network, job.loop.optimizer, seed=0, device=cpu, identity=identity)
+    for state.step, loss in losses.items():
+        save_state(job.checkpoints, state, validation={"nll": loss})
+
+
+def test_the_best_step_is_one_of_the_newest_validation_tasks(tmp_path: pathlib.Path) -> None:
+    """T3: figures of different tasks do not compare."""
+    job = _job("", tmp_path / "a")
+    _saved(job, {2: 0.1, 4: 0.2}, tasks="few")
+    assert note_best(job) == 2
+    _saved(job, {6: 0.9, 8: 0.8, 10: 0.85}, tasks="many")
+    assert note_best(job) == 8
+    assert json.loads((tmp_path / "a" / "best.json").read_bytes()) == {"step": 8, "nll": 0.8}
+
+
+def test_a_figure_that_is_not_finite_is_the_worst_one(tmp_path: pathlib.Path) -> None:
+    """T7: also where it came first."""
+    job = _job("", tmp_path / "a")
+    _saved(job, {2: math.nan, 4: math.inf}, tasks="same")
+    assert note_best(job) in (2, 4)
+    _saved(job, {6: 0.9, 8: -math.inf, 10: 0.9, 12: math.nan}, tasks="same")
+    assert note_best(job) == 6
+
+
+@pytest.mark.parametrize(
+    "changes", [{"num_validation_tasks": 9}, {"prior": dataclasses.replace(_PRIOR, max_rows=65)}], ids=str
+)
+def test_a_complete_training_knows_what_it_was_not_trained_with(
+    changes: dict[str, Any], shards: str, tmp_path: pathlib.Path
+) -> None:
+    """T3: other validation tasks count, as other data do; shards that are gone count unless known to be the same."""
+    job = _job(shards, tmp_path / "a", num_steps=2)
+    assert dataclasses.replace(job, seed=1).trained_otherwise() == []
+    run_job(job, Place())
+    assert job.trained_otherwise() == [] and job.trained_otherwise(same_data=True) == []
+    (change,) = dataclasses.replace(job, **changes).trained_otherwise()
+    assert change.startswith("data.validation: ")
+    assert dataclasses.replace(job, seed=1).trained_otherwise() == ["seed: 0 → 1"]
+    gone = dataclasses.replace(job, shards=str(tmp_path / "gone"))
+    (change,) = gone.trained_otherwise()
+    assert change.startswith("data.0: ") and change.endswith(" → not made yet")
+    assert gone.trained_otherwise(same_data=True) == []
+    longer = dataclasses.replace(job.loop, num_steps=3)
+    assert dataclasses.replace(job, loop=longer, seed=1).trained_otherwise() == []
 
 
 def test_a_checkpoint_says_with_what_numerics_it_was_made(shards: str, tmp_path: pathlib.Path) -> None:
@@ -235,7 +285,7 @@ def test_validation_judges_the_weights_that_the_checkpoint_holds(
     folder = checkpoint.step_folders(job.checkpoints)[-1]
     batches = same_shape_batches(held_out_episodes(_PRIOR, seed=VALIDATION_SEED, count=8))
     figures = validation_figures(checkpoint.load_checkpoint(folder).network(), batches)
-    assert figures["nll"] == read_validation(folder)["nll"]
+    assert figures["nll"] == checkpoint.load_state(folder).values["validation"]["nll"]
     live = checkpoint.load_state(folder).tensors
     network = checkpoint.load_checkpoint(folder).network()
     network.load_state_dict({name: live.get(f"live/{name}", t) for name, t in network.state_dict().items()})

@@ -128,11 +128,6 @@ def checkpoint_bytes(state: TrainState) -> int:
     return sum(tensor.nbytes for tensor in tensors) + 2**20
 
 
-def read_validation(folder: pathlib.Path) -> dict[str, float]:
-    """The validation figures that were saved with a checkpoint."""
-    return checkpoint.load_state(folder).values["validation"]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Restored:
     """From where a run goes on.

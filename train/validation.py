@@ -11,8 +11,17 @@ from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig
 from model.precision import mixed_precision
 from model.regression_heads import RegressionHeadKind
+from priors.mixture import VERSION, PriorConfig
 from priors.task import Episode, TaskBatch, collate
+from tools.config import digest
 from train.step import compute_dtype, query_losses
+
+VALIDATION_SEED = 1  # of the held-out tasks that choose the checkpoint; those that report have other seeds
+
+
+def validation_digest(prior: PriorConfig, *, count: int) -> str:
+    """sha256 (hex) that names the held-out tasks: figures of different ones do not compare."""
+    return digest({"prior": prior, "version": VERSION, "count": count, "seed": VALIDATION_SEED})
 
 
 def same_shape_batches(episodes: Sequence[Episode]) -> list[TaskBatch]:

@@ -1,6 +1,7 @@
 """What the first worker does for all of a training job: evaluation, records, checkpoints, events, early warning."""
 
 import json
+import math
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +12,13 @@ from train.early_warning import EarlyWarning, Warned
 from train.evaluation import Evaluation
 from train.events import TEXT, RunEvent, was_cut_short
 from train.feed import Feed
-from train.job import TrainingJob, note_best
+from train.job import VALIDATION, TrainingJob, note_best
 from train.machine import Machine
 from train.stages import place_of
 from train.state import TrainState, checkpoint_bytes, save_state
 from train.validation import loss_name
+
+_VALID = "validation/"
 
 
 class Writer:
@@ -33,12 +36,23 @@ class Writer:
         self._looked: dict[str, float] = {}
         self._events = job.events()
         self._warning, self._stage = EarlyWarning(loss_name(job.network)), 0
-        for record in _cut_records(job.metrics, state.step):
-            self._judge(record)  # told by the sitting that wrote it
+        since = self._validated_alike_since()
+        for record in _cut_records(job.metrics, state.step):  # told by the sitting that wrote it
+            is_other = record["step"] <= since
+            self._judge({name: value for name, value in record.items() if not (is_other and name.startswith(_VALID))})
         device, world_size = next(state.network.parameters()).device, state.numerics.get("num_workers", 1)
         self._tell_beginning(state, workers=world_size)
         self._evaluation = Evaluation(job, state.network, world_size=world_size, event=self.event)
         self._machine = Machine(device, folder=pathlib.Path(job.folder))
+
+    def _validated_alike_since(self) -> int:
+        """The last step whose validation had other tasks than it has now; -1 without one."""
+        own = [event for event in self._events.read() if event.get("kind") == self._job.network.kind.value]
+        accepted = [event for event in own if event["event"] == RunEvent.CHANGES_ACCEPTED]
+        steps = [
+            e["step"] for e in accepted if any(change.startswith(f"{VALIDATION}:") for change in e.get("changes", []))
+        ]
+        return max(steps, default=-1)
 
     def event(self, name: str, **facts: Any) -> None:
         """Appends to the events of the run what happened to this model."""
@@ -78,7 +92,8 @@ class Writer:
         return self._warning.see(record)
 
     def _warn(self, warned: Warned) -> None:
-        text = f"{warned.sign} {warned.value:.4g} at step {warned.step} is above {warned.bound:.4g}"
+        is_what = f"is above {warned.bound:.4g}" if math.isfinite(warned.value) else "is not finite"
+        text = f"{warned.sign} {warned.value:.4g} at step {warned.step} {is_what}"
         facts = {"sign": warned.sign.value, "value": warned.value, "bound": warned.bound}
         self.event(RunEvent.EARLY_WARNING, step=warned.step, **facts, **{TEXT: text})
 
@@ -103,6 +118,6 @@ class Writer:
 
 def _cut_records(path: pathlib.Path, step: int) -> list[dict[str, Any]]:
     """Drops what a run recorded after the checkpoint from which it goes on; returns what stays."""
-    kept = [record for record in files.read_json_lines(path) if record["step"] <= step and step > 0]
+    kept = [record for record in files.read_json_lines(path) if 0 < record.get("step", math.inf) <= step]
     files.write_bytes(path, "".join(json.dumps(record) + "\n" for record in kept).encode())
     return kept

@@ -200,3 +200,20 @@ def test_records_after_the_checkpoint_are_dropped_and_a_torn_line_with_them(
         file.write('{"step": 3, "tra')
     _writer(job, step=3)
     assert [json.loads(line)["step"] for line in job.metrics.read_text().splitlines()] == [1, 2, 3]
+
+
+def test_records_of_other_validation_tasks_are_no_measure_for_those_of_today(
+    shards: str, tmp_path: pathlib.Path
+) -> None:
+    """T3: a sitting with other validation tasks, and each one after it, warns against its own best figure alone."""
+    job = _job(shards, tmp_path / "run" / "c", num_steps=2)
+    run_job(job, Place())
+    (found,) = _figures(job, "validation/nll").values()
+    job.metrics.write_text(job.metrics.read_text().replace(str(found), str(found - 9)))
+    for steps in (6, 10):
+        longer = dataclasses.replace(job.loop, num_steps=steps)
+        other = dataclasses.replace(job, loop=longer, num_validation_tasks=9, accept_changes=True)
+        run_job(other, Place())
+    assert list(_figures(job, "validation/nll")) == [2, 4, 6, 8, 10]
+    assert min(_figures(job, "validation/nll").values()) == found - 9
+    assert RunEvent.EARLY_WARNING not in [name for name, _ in _events(job)]

@@ -23,9 +23,9 @@ def test_the_polynomial_gives_what_the_network_takes_at_a_shape_that_it_was_not_
 def test_shapes_of_a_stage_are_those_that_its_groups_and_splits_have() -> None:
     stage = PRESETS["tiny"]().stages(TaskKind.REGRESSION)[0]
     shapes = stage_shapes(stage, count=300)
-    rows = shapes.context + shapes.queries
-    assert rows.min() >= 64 and rows.max() <= 256 and set(rows % 32) == {0}
-    assert shapes.features.min() >= 2 and shapes.features.max() <= 24
+    rows, prior = shapes.context + shapes.queries, stage.shards.prior
+    assert rows.min() >= prior.min_rows and rows.max() <= prior.max_rows and set(rows % prior.row_step) == {0}
+    assert shapes.features.min() >= prior.min_features and shapes.features.max() <= prior.max_features
     share = shapes.context / rows
     assert stage.split.min_share - 0.01 <= share.min() and share.max() <= stage.split.max_share + 0.01
     assert abs(share.mean() - (stage.split.min_share + stage.split.max_share) / 2) < 0.05

@@ -24,13 +24,13 @@ def test_the_same_sources_elsewhere_have_the_same_hash_and_one_changed_byte_anot
     there = _elsewhere(tmp_path)
     assert there == {**here, "code from": str(tmp_path)}
     assert preflight.refusal("n1", here=here, there=there, shared="") is None
-    with (tmp_path / "tools" / "files.py").open("a") as file:
+    with (tmp_path / "tools" / "failure.py").open("a") as file:
         file.write("#")
     changed = _elsewhere(tmp_path)
     text = preflight.refusal("n1", here=here, there=changed, shared="")
     assert text is not None and text.startswith(f"node n1 has code {changed['code'][:12]}, not {here['code'][:12]}")
     assert f"remove {tmp_path} from" in text
-    (tmp_path / "tools" / "files.py").unlink()
+    (tmp_path / "tools" / "failure.py").unlink()
     assert _elsewhere(tmp_path)["code"] not in (here["code"], changed["code"])
 
 

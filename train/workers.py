@@ -116,7 +116,8 @@ def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[]
     workers, through the file `stop` in the run's folder, to end after a checkpoint; a second one ends at once.
 
     Raises:
-        Failure: what a worker refused, or WORKER_FAILED after the fourth loss of a worker.
+        Failure: what a worker refused; WORKER_FAILED after the fourth loss of a worker; INTERRUPTED where somebody
+            else wrote into the file `stop`.
         KeyboardInterrupt: once training has ended on an interrupt.
     """
     for job in jobs:
@@ -149,6 +150,9 @@ def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[]
         if isinstance(errors[0], ray_train.ControllerError):
             what = "could not be started"
         raise Failure(ExitCode.WORKER_FAILED, f"training workers {what} ({cause}): {mend}") from errors[0]
+    if unfinished := [job.network.kind.value for job in jobs if not job.is_complete()]:
+        what = f"training was stopped by a word in {stop} before {' and '.join(unfinished)} ended"
+        raise Failure(ExitCode.INTERRUPTED, f"{what}: the same command goes on from there")
 
 
 def _wait(ended: threading.Event, jobs: Sequence[TrainingJob], *, poll: Callable[[], None], stop: pathlib.Path) -> None:

@@ -43,7 +43,7 @@ def test_one_command_makes_the_record_and_the_pictures_of_both_kinds(tmp_path: p
     assert all(str(tmp_path / "out" / name) in results["run"].out for name in ("lab.json", *wanted))
     for part in record["kinds"].values():
         assert list(part["ways"]) == ["fast", "predict", "remember"]
-        assert abs(part["ways"]["predict"]["query_flops_slope"] - 1) < 1e-6
+        assert 0.99 < part["ways"]["predict"]["query_flops_slope"] <= 1  # points are projected once, whatever M is
         assert part["ways"]["remember"]["query_flops_slope"] == 0 < part["ways"]["fast"]["context_seconds"][0]
     assert results["help"].status == 0 and "quadratic in the context" in results["help"].out
     assert (results["absent"].status, results["wrong"].status) == (ExitCode.NOT_FOUND, ExitCode.BAD_FLAG)

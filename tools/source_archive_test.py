@@ -49,10 +49,10 @@ def test_it_holds_modules_and_templates_but_no_tests_and_can_be_imported(folder:
         assert archive.read("shipped/a.py") == (folder / "a.py").read_bytes()
 
 
-def test_all_of_our_packages_lie_in_one_folder_and_are_packed() -> None:
-    packages = ("tools", "priors")
+def test_our_own_package_is_found_and_packed() -> None:
+    packages = ("tools",)
     assert (source_archive.source_root(packages) / "tools" / "source_archive.py").exists()
-    assert {"tools/source_archive.py", "priors/__init__.py"} <= set(source_archive.packed(packages).paths)
+    assert {"tools/source_archive.py", "tools/__init__.py"} <= set(source_archive.packed(packages).paths)
 
 
 def test_packages_that_lie_apart_or_nowhere_are_refused(folder: pathlib.Path) -> None:

@@ -2,13 +2,15 @@
 
     bazel run //tools:bench -- priors [--json FILE] [--quick] [--sections rates processes] [--device cuda]
     bazel run //tools:bench -- train [--json FILE] [--quick] [--presets tiny] [--shapes 150x20]
+    bazel run //tools:bench -- ray [--json FILE] [--quick]
     bazel run //tools:bench -- time-to-target --tables DIR [--steps 200 400 800] [--json FILE] [--picture FILE]
 
 `priors`: how fast tasks are drawn, on one core, beside the prior of tabicl; what the time goes to; how processes scale;
 how fast shards are verified; and how long training waits for tasks. `train`: how many tasks a second the training step
-of a preset takes, beside a two-way transformer and tabicl's network. `time-to-target`: seconds from the start of
-`//train:pretrain` until `tiny` (or `small`: `time-to-target-small`) ranks real tables better than baselines do. Bazel
-installs tabicl on its first use (or `--peer-python PYTHON` names an interpreter that has it).
+of a preset takes, beside a two-way transformer and tabicl's network. `ray`: what Ray and a second worker cost.
+`time-to-target`: seconds from the start of `//train:pretrain` until `tiny` (or `small`: `time-to-target-small`) ranks
+real tables better than baselines do. Bazel installs tabicl on its first use (or `--peer-python PYTHON` names an
+interpreter that has it).
 """
 
 import os
@@ -24,17 +26,18 @@ from tools import files, paths
 from tools.bench_rows import BenchRow, bench_table
 from tools.failure import run_program
 from tools.ray_session import RAY_SETTINGS
-from train import bench_priors, bench_train
+from train import bench_priors, bench_ray, bench_train
 from train.target_report import publish
 from train.time_to_target import TimeToTargetConfig, measure_time_to_target, time_to_target, time_to_target_small
 
 _BENCHES: dict[str, Callable[[], Any]] = {
     "priors": bench_priors.priors,
     "train": bench_train.train,
+    "ray": bench_ray.ray,
     "time-to-target": time_to_target,
     "time-to-target-small": time_to_target_small,
 }
-_SUBJECTS: dict[str, Any] = {"priors": bench_priors, "train": bench_train}
+_SUBJECTS: dict[str, Any] = {"priors": bench_priors, "train": bench_train, "ray": bench_ray}
 
 
 def main() -> None:

@@ -21,23 +21,23 @@ from typing import Any
 import rich.console
 import torch
 
+from bench import prior_rates, ray_cost, step_rates
+from bench.rows import BenchRow, bench_table
+from bench.target_report import publish
+from bench.time_to_target import TimeToTargetConfig, measure_time_to_target, time_to_target, time_to_target_small
 from tools import config as configs
 from tools import files, paths
-from tools.bench_rows import BenchRow, bench_table
 from tools.failure import run_program
 from tools.ray_session import RAY_SETTINGS
-from train import bench_priors, bench_ray, bench_train
-from train.target_report import publish
-from train.time_to_target import TimeToTargetConfig, measure_time_to_target, time_to_target, time_to_target_small
 
 _BENCHES: dict[str, Callable[[], Any]] = {
-    "priors": bench_priors.priors,
-    "train": bench_train.train,
-    "ray": bench_ray.ray,
+    "priors": prior_rates.priors,
+    "train": step_rates.train,
+    "ray": ray_cost.ray,
     "time-to-target": time_to_target,
     "time-to-target-small": time_to_target_small,
 }
-_SUBJECTS: dict[str, Any] = {"priors": bench_priors, "train": bench_train, "ray": bench_ray}
+_SUBJECTS: dict[str, Any] = {"priors": prior_rates, "train": step_rates, "ray": ray_cost}
 
 
 def main() -> None:

@@ -97,19 +97,19 @@ def _stand_in_for_tyro() -> None:
 
 
 def _correctness() -> types.ModuleType:
-    from train import device_correctness
+    from bench import device_correctness
 
     return device_correctness
 
 
 def _speed() -> types.ModuleType:
-    from train import device_speed
+    from bench import device_speed
 
     return device_speed
 
 
 def _learning() -> types.ModuleType:
-    from train import device_trial
+    from bench import device_trial
 
     return device_trial
 
@@ -134,7 +134,7 @@ class _Section:
 
 
 def _training(speed: Any, device: Any, budget: Any, is_quick: bool) -> Iterator[Any]:  # style: as every section
-    from train.findings import Finding
+    from bench.findings import Finding
 
     plan = _plan(speed, is_quick)
     measured, published = speed.gemm_rate(device, plan), speed.published_peak(device)
@@ -196,7 +196,7 @@ _SECTIONS = {
 
 def _run_section(section: _Section, device: Any, *, seconds: float, is_quick: bool) -> dict[str, Any]:
     """Findings of a section, as JSON values, and what broke it."""
-    from train.findings import Budget
+    from bench.findings import Budget
 
     print(f"\n{section.title} ({max(seconds, 0):.0f} s)", flush=True)
     found, error = [], None

@@ -1,6 +1,6 @@
 """Which module may import which, checked over the whole repository: each check yields one line for each violation.
 
-    tools <- priors; tools <- model <- eval <- train; eval and train read priors; eval.results <- reports
+    tools <- priors; tools <- model <- eval <- train <- bench; eval, train and bench read priors; eval.results <- reports
 
 Programs are leaves: they may import any library, and nothing imports them.
 """
@@ -13,13 +13,14 @@ from typing import Self
 from tools import build_files, imports, requirements
 from tools.build_files import Target
 
-PACKAGES = ("eval", "model", "priors", "reports", "tools", "tools/build_defs", "train")
+PACKAGES = ("bench", "eval", "model", "priors", "reports", "tools", "tools/build_defs", "train")
 
 # What the rules write: the scripts that Bazel starts.
 _GENERATED = ".main.py"
 
 # Library package -> the packages that it may import besides itself.
 _READS = {
+    "bench": {"eval", "model", "priors", "tools", "train"},
     "eval": {"model", "priors", "tools"},
     "model": {"tools"},
     "priors": {"tools"},

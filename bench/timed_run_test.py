@@ -5,10 +5,10 @@ import pathlib
 
 import pytest
 
+from bench.timed_run import Runner, progress_of, seconds_since_start, shortened, timed_run
 from model.checkpoint import load_checkpoint
 from priors.task import TaskKind
 from tools.files import read_json_lines
-from train.timed_run import Runner, progress_of, seconds_since_start, shortened, timed_run
 from train.toy_pretraining import toy_pretraining
 
 

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from bench.target_scores import Contestant, ContestantKind, TableChoice, judges, mean_scores, target_tables
 from eval.baselines import Majority, NearestNeighbours
 from tools.failure import ExitCode, Failure
-from train.target_scores import Contestant, ContestantKind, TableChoice, judges, mean_scores, target_tables
 
 
 def _choice(folder: pathlib.Path | None, *, group: str | None = "core", max_features: int = 100) -> TableChoice:

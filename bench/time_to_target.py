@@ -19,15 +19,15 @@ from collections.abc import Iterator, Sequence
 
 import tyro
 
+from bench.target_scores import Contestant, ContestantKind, Judges, TableChoice, TableScores, judges, target_tables
+from bench.timed_run import Runner, TimedRun, seconds_since_start, timed_run
+from bench.two_way_training import TwoWayPlan, train_two_way
 from eval.two_way_transformer import TwoWayForm
 from tools import paths, progress
 from tools.failure import ExitCode, Failure
 from train import presets
 from train.feed import TaskSource
 from train.presets import PretrainConfig
-from train.target_scores import Contestant, ContestantKind, Judges, TableChoice, TableScores, judges, target_tables
-from train.timed_run import Runner, TimedRun, seconds_since_start, timed_run
-from train.two_way_training import TwoWayPlan, train_two_way
 
 OURS = "veritab"
 _PUBLISHED_TABLES = 34

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bench.findings import Budget, Finding
 from model import presets
 from model.class_distribution import ClassLogProbabilities
 from model.classification_head import ClassificationHeadConfig, ClassificationHeadKind
@@ -28,7 +29,6 @@ from model.regression_heads import (
 from priors.mixture import PriorConfig, sample_group
 from priors.task import Episode, TaskBatch, TaskKind, collate
 from train.device_feed import on_device
-from train.findings import Budget, Finding
 from train.optimization import MuonAdamW, OptimizerConfig
 from train.step import query_losses, training_step
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
+from bench.two_way_training import load_two_way
 from eval import baselines, comparison, tables
 from eval.icl_predictor import ICLPredictor
 from eval.two_way_predictor import TwoWayPredictor
@@ -24,7 +25,6 @@ from priors.task import Episode, TaskKind
 from tools import progress
 from tools.failure import ExitCode, Failure
 from tools.parent import follow_parent
-from train.two_way_training import load_two_way
 
 _SPLIT_SEED = 0
 _NUM_TREES = 300

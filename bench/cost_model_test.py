@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from bench.cost_model import Shapes, model_cost, stage_shapes, task_cost
 from model import presets
 from model.label_injection import LabelKind
 from priors.task import TaskKind
-from train.cost_model import Shapes, model_cost, stage_shapes, task_cost
 from train.dry_step import TableShape, dry_step
 from train.presets import PRESETS
 

@@ -10,12 +10,9 @@ import pandas as pd
 import pytest
 import rich.console
 
-from eval.two_way_transformer import TwoWayForm
-from tools.failure import ExitCode, Failure
-from train.feed import TaskSource
-from train.target_report import publish, record_row
-from train.target_scores import TableScores
-from train.time_to_target import (
+from bench.target_report import publish, record_row
+from bench.target_scores import TableScores
+from bench.time_to_target import (
     TargetConfig,
     TargetLook,
     TimeToTarget,
@@ -25,7 +22,10 @@ from train.time_to_target import (
     shortest_run,
     time_to_target,
 )
-from train.timed_run import Runner
+from bench.timed_run import Runner
+from eval.two_way_transformer import TwoWayForm
+from tools.failure import ExitCode, Failure
+from train.feed import TaskSource
 from train.toy_pretraining import toy_pretraining
 
 

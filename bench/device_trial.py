@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
+from bench.findings import Budget, Finding
 from model import presets as networks
 from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig
@@ -23,7 +24,6 @@ from priors.recipe import Recipe, ShardConfig
 from priors.task import TaskBatch
 from train.compilation import can_compile, compile_blocks
 from train.device_feed import DeviceFeed
-from train.findings import Budget, Finding
 from train.optimization import MuonAdamW, OptimizerConfig, schedule
 from train.step import compute_dtype, training_step
 from train.validation import same_shape_batches, validation_figures

@@ -1,10 +1,10 @@
-"""Tests of tools/bench_rows.py: medians, ratios and goals, and that sides are measured in turn."""
+"""Tests of bench/rows.py: medians, ratios and goals, and that sides are measured in turn."""
 
 import io
 
 import rich.console
 
-from tools.bench_rows import BenchRow, bench_table, in_turn, measured_row
+from bench.rows import BenchRow, bench_table, in_turn, measured_row
 
 
 def test_a_row_holds_medians_spread_and_ratio() -> None:

@@ -7,6 +7,7 @@ import pathlib
 import pytest
 import torch
 
+from bench.two_way_training import TwoWayPlan, initial_two_way, load_two_way, train_two_way
 from eval.two_way_transformer import TwoWayConfig, TwoWayForm, two_way_loss
 from model.label_injection import LabelKind
 from priors.generation import ShardConfig, ensure_shards
@@ -16,7 +17,6 @@ from train.job import TrainingJob
 from train.loop import LoopConfig
 from train.optimization import OptimizerConfig
 from train.toy import small_network
-from train.two_way_training import TwoWayPlan, initial_two_way, load_two_way, train_two_way
 
 _BATCH_SIZE = 8
 

@@ -15,12 +15,12 @@ import time
 import numpy as np
 import torch
 
+from bench.device_correctness import random_network
+from bench.device_speed import table_batch
 from model import presets
 from model.label_injection import LabelKind
 from tools.failure import ExitCode, Failure
-from train.device_correctness import random_network
 from train.device_feed import staged
-from train.device_speed import table_batch
 from train.dry_step import TableShape, dry_step
 from train.optimization import MuonAdamW, OptimizerConfig
 from train.step import compute_dtype, training_step

@@ -1,10 +1,10 @@
-"""Tests of train/waiting.py: a short run on one worker, from both sources of tasks."""
+"""Tests of bench/waiting.py: a short run on one worker, from both sources of tasks."""
 
 import pytest
 
+from bench.waiting import measure_waiting
 from train.cluster import ClusterConfig
 from train.feed import TaskSource
-from train.waiting import measure_waiting
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray warns of its own settings
 

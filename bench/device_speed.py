@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import torch
 
+from bench.device_correctness import prior_batch, random_network
+from bench.findings import Budget, Finding
 from model import presets
 from model.label_injection import LabelKind
 from model.network import NetworkConfig
 from priors.mixture import PriorConfig, sample_group
 from priors.task import TaskBatch, TaskKind
 from train.compilation import can_compile, compile_blocks
-from train.device_correctness import prior_batch, random_network
 from train.device_feed import DeviceFeed, staged
 from train.dry_step import TableShape, dry_step
-from train.findings import Budget, Finding
 from train.optimization import MuonAdamW, OptimizerConfig
 from train.step import compute_dtype, training_step
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from bench.device_correctness import BOUNDS, check_network, check_steps, random_network, relative_error, visible
+from bench.findings import Budget
 from model import presets
 from model.label_injection import LabelKind
 from priors.task import TaskKind
 from train.compilation import can_compile, compile_blocks
-from train.device_correctness import BOUNDS, check_network, check_steps, random_network, relative_error, visible
 from train.device_feed import DeviceFeed, on_device
-from train.findings import Budget
 from train.optimization import MuonAdamW, OptimizerConfig
 from train.step import compute_dtype, training_step
 from train.toy import toy_batch

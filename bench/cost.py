@@ -1,6 +1,6 @@
 """What the presets small, base and large cost: tasks, FLOPs, GPU-hours, bytes, and what many GPUs lose.
 
-    bazel run //train:cost [-- --mfu 0.3] [--chip-tflops 312] [--times FILE] [--write] [--json FILE]
+    bazel run //bench:cost [-- --mfu 0.3] [--chip-tflops 312] [--times FILE] [--write] [--json FILE]
 
 Tasks, FLOPs and bytes are computed from the presets. `--times` names what `tools/gpu_check.py --json` wrote on a GPU:
 its step times feed the simulation of stragglers. Without it, the rate is assumed (`--mfu`) and the jitter is measured
@@ -13,13 +13,13 @@ import pathlib
 
 import rich.console
 
+from bench.cost_model import ModelCost, model_cost
+from bench.cost_tables import Assumptions, CostTable, computed, renewed, straggler_table
+from bench.stragglers import Link, StepTimes, measure_times, read_times
 from priors.task import TaskKind
 from tools import config as configs
 from tools import files, paths, progress
 from tools.failure import ExitCode, Failure, run_program
-from train.cost_model import ModelCost, model_cost
-from train.cost_tables import Assumptions, CostTable, computed, renewed, straggler_table
-from train.stragglers import Link, StepTimes, measure_times, read_times
 
 _PRESETS = ("small", "base", "large")
 _DOCUMENT = pathlib.Path("docs/cost.md")
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def _main(argv: list[str]) -> None:
-    config = configs.parse_flags(CostConfig, argv, program="bazel run //train:cost --")
+    config = configs.parse_flags(CostConfig, argv, program="bazel run //bench:cost --")
     times = _times(config)
     progress.say("counting the networks' steps")
     costs = [model_cost(preset, kind) for preset in _PRESETS for kind in TaskKind]

@@ -13,15 +13,8 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from eval.peer_process import STEP_SERVER, PeerProcess, peer_command
-from model import presets
-from model.label_injection import LabelKind
-from model.network import NetworkConfig
-from priors.task import TaskKind
-from tools import progress
-from tools.bench_rows import BenchRow, in_turn, measured_row
-from tools.failure import ExitCode, Failure
-from train.step_speed import (
+from bench.rows import BenchRow, in_turn, measured_row
+from bench.step_speed import (
     StepCase,
     StepModel,
     StepPlan,
@@ -30,6 +23,13 @@ from train.step_speed import (
     num_parameters,
     product_flops_per_second,
 )
+from eval.peer_process import STEP_SERVER, PeerProcess, peer_command
+from model import presets
+from model.label_injection import LabelKind
+from model.network import NetworkConfig
+from priors.task import TaskKind
+from tools import progress
+from tools.failure import ExitCode, Failure
 
 TITLE, PEER = "Training steps: ours and others' in one run", "other"
 Save = Callable[[Sequence[BenchRow]], None]

@@ -5,10 +5,10 @@ import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
 
+from bench.rows import BenchRow, measured_row
 from priors.generation import ensure_shards
 from priors.task import TaskKind
 from tools import files
-from tools.bench_rows import BenchRow, measured_row
 from train.cluster import ClusterConfig
 from train.job import Place, TrainingJob
 from train.presets import tiny

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 import tyro
 
+from bench.rows import BenchRow, in_turn, measured_row
 from eval.peer_process import PeerProcess, peer_command
 from priors.families import Family
 from priors.generation import ensure_shards
@@ -27,7 +28,6 @@ from priors.speed import (
     verified_gigabytes_per_second,
 )
 from tools import progress
-from tools.bench_rows import BenchRow, in_turn, measured_row
 from tools.failure import ExitCode, Failure
 
 TITLE, PEER = "Priors: ours and another's in one run", "tabicl 2.2.0"
@@ -241,7 +241,7 @@ class _Bench:
         self._rows.append(dataclasses.replace(row, goal="≥ 1", met=row.ours >= 1.0))
 
     def _training(self) -> None:
-        from train.waiting import measure_waiting  # it brings ray
+        from bench.waiting import measure_waiting  # it brings ray
 
         for found in measure_waiting(num_steps=20 if self._config.quick else 60):
             name = f"training waits for tasks, {found.source}"

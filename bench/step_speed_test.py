@@ -5,9 +5,7 @@ import multiprocessing
 import pytest
 import torch
 
-from priors.task import TaskKind
-from tools.failure import ExitCode, Failure
-from train.step_speed import (
+from bench.step_speed import (
     StepCase,
     StepModel,
     StepPlan,
@@ -17,6 +15,8 @@ from train.step_speed import (
     product_flops_per_second,
     speed_batch,
 )
+from priors.task import TaskKind
+from tools.failure import ExitCode, Failure
 
 _CASE = StepCase(rows=16, features=3, batch=4)
 

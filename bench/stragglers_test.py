@@ -7,8 +7,8 @@ import pathlib
 import numpy as np
 import pytest
 
+from bench.stragglers import Link, StepTimes, failures, read_times, simulate
 from tools.failure import ExitCode, Failure
-from train.stragglers import Link, StepTimes, failures, read_times, simulate
 
 _FLOPS = np.array([1e9, 4e9])
 _STEADY = StepTimes(label="steady", overhead_seconds=0.0, flops_per_second=1e12, factors=np.array([1.0]))

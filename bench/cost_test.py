@@ -6,17 +6,17 @@ import pathlib
 import pytest
 import rich.console
 
+from bench import cost
+from bench.cost_model import model_cost
+from bench.cost_tables import CostTable, computed, renewed
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
-from train import cost
-from train.cost_model import model_cost
-from train.cost_tables import CostTable, computed, renewed
 
 _DOCUMENT = pathlib.Path("docs/cost.md")
 
 
 def test_the_document_holds_the_tables_that_the_program_computes() -> None:
-    """What depends on no machine: `bazel run //train:cost -- --write` renews it."""
+    """What depends on no machine: `bazel run //bench:cost -- --write` renews it."""
     costs = [model_cost(preset, kind) for preset in cost._PRESETS for kind in TaskKind]
     tables = list(computed(costs, cost.CostConfig().assumptions()))
     text = _DOCUMENT.read_text()
@@ -25,7 +25,7 @@ def test_the_document_holds_the_tables_that_the_program_computes() -> None:
 
 def test_a_part_of_a_document_is_replaced_and_the_rest_stays() -> None:
     table = CostTable(title="T", headings=("model", "tasks"), rows=(("small", "1"),))
-    text = "a\n<!-- x: written by //train:cost -->\nold\n<!-- end of x -->\nb\n"
+    text = "a\n<!-- x: written by //bench:cost -->\nold\n<!-- end of x -->\nb\n"
     new = renewed(text, name="x", tables=[table])
     assert new.startswith("a\n<!-- x") and new.endswith("<!-- end of x -->\nb\n") and "old" not in new
     assert "| small | 1 |" in new and renewed(new, name="x", tables=[table]) == new

@@ -4,8 +4,8 @@ import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
 
+from bench.rows import BenchRow
 from tools import progress
-from tools.bench_rows import BenchRow
 from tools.failure import ExitCode, Failure
 
 TITLE, PEER = "Training on Ray: the same steps in one run", "without"
@@ -46,7 +46,7 @@ def ray() -> RayBenchConfig:
 
 def measure(config: RayBenchConfig, *, save: Save) -> list[BenchRow]:
     """Measures what the config names; `save` is called after every round."""
-    from train.overhead import measure_overhead  # it brings ray, which reads its settings while it is imported
+    from bench.overhead import measure_overhead  # it brings ray, which reads its settings while it is imported
 
     num_steps, rounds = (_QUICK_STEPS, 1) if config.quick else (config.num_steps, config.rounds)
     rows: list[BenchRow] = []

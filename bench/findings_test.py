@@ -3,7 +3,7 @@
 import math
 import time
 
-from train.findings import Budget, Finding
+from bench.findings import Budget, Finding
 
 
 def test_a_finding_passes_within_its_bound_and_not_as_nan() -> None:

@@ -14,10 +14,10 @@ import rich.table
 import torch
 from matplotlib.figure import Figure
 
+from bench.target_scores import TableScores
+from bench.time_to_target import OURS, TargetLook, TimeToTarget, TimeToTargetConfig, first_pass, shortest_run
 from tools import config as configs
 from tools import files, paths
-from train.target_scores import TableScores
-from train.time_to_target import OURS, TargetLook, TimeToTarget, TimeToTargetConfig, first_pass, shortest_run
 
 _LABEL_HEIGHT = 0.02
 _COLOURS = ("#0b6e99", "#c2571a", "#6b8e23", "#7a4b94")

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import rich.table
 
+from bench.cost_model import ModelCost, stage_shapes, task_cost
+from bench.stragglers import Link, StepTimes, failures, simulate
 from tools.failure import ExitCode, Failure
-from train.cost_model import ModelCost, stage_shapes, task_cost
 from train.presets import PRESETS
-from train.stragglers import Link, StepTimes, failures, simulate
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ def renewed(text: str, *, name: str, tables: Sequence[CostTable]) -> str:
     Raises:
         Failure: NOT_FOUND for a document that has no such part.
     """
-    begin, end = f"<!-- {name}: written by //train:cost -->", f"<!-- end of {name} -->"
+    begin, end = f"<!-- {name}: written by //bench:cost -->", f"<!-- end of {name} -->"
     body = "\n\n".join(table.markdown() for table in tables)
     found, count = re.subn(
         f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: f"{begin}\n\n{body}\n\n{end}", text, flags=re.DOTALL

@@ -28,7 +28,8 @@ RAY_SETTINGS = {
 """Environment variables that Ray reads while it is imported; workers get them too."""
 
 _LOCAL_SETTINGS = {
-    "GLOO_SOCKET_IFNAME": "lo",  # or workers would meet on the network's interface
+    "GLOO_SOCKET_IFNAME": "lo",  # or workers would talk over the network's interface
+    "NCCL_SOCKET_IFNAME": "lo",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # nobody takes this machine away
 }
 _TEMPORARY = pathlib.Path("/tmp")  # Ray's sockets need a short path

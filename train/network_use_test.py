@@ -116,13 +116,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     return {"listening": listening, "called": called, "guard": log.read_text(), "root": folder / "runs"}
 
 
-def test_a_local_run_listens_on_loopback_but_for_the_rendezvous_of_its_workers(seen: dict[str, object]) -> None:
-    """S2: driver, Ray with its workers, and what joins the workers.
-
-    Torch's rendezvous of two workers or more is the one exception (docs/cluster.md): its store binds `::` and no other.
-    """
+def test_a_local_run_listens_on_loopback_alone(seen: dict[str, object]) -> None:
+    """S2: driver, Ray with its workers, and what joins the workers."""
     assert seen["listening"], "Ray listens somewhere"
-    assert {address for address in seen["listening"] if not ipaddress.ip_address(address).is_loopback} <= {"::"}
+    assert {address for address in seen["listening"] if not ipaddress.ip_address(address).is_loopback} == set()
 
 
 def test_an_offline_run_calls_nobody(seen: dict[str, object]) -> None:

@@ -5,6 +5,8 @@ them again when one dies. Our source goes to the workers as one zip, so no node 
 """
 
 import contextlib
+import dataclasses
+import datetime
 import json
 import os
 import pathlib
@@ -12,14 +14,17 @@ import platform
 import shutil
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import ray
 import torch
 from ray import train as ray_train
+from ray.train import backend
 from ray.train import torch as ray_torch
 from ray.util import scheduling_strategies
+from torch import distributed
 
 from tools import files, progress, ray_connection, source_archive
 from tools.failure import ExitCode, Failure
@@ -37,6 +42,7 @@ _PREFLIGHT_SECONDS = 90.0
 _STOP_SECONDS = 20.0  # for a checkpoint; Ray and the tracker then have ten to close
 _LOOK_SECONDS = 1.0  # between two looks at the stop file
 _RESIZE_SECONDS = 60.0  # how often an elastic group looks for further nodes
+_LOOPBACK = "127.0.0.1"
 _FIRST_PARTY = ("tools", "priors", "model", "eval", "train")
 
 
@@ -184,10 +190,15 @@ def _trainer(jobs: Sequence[TrainingJob], workers: Workers, *, storage: pathlib.
     gpus = {"GPU": workers.gpus_each} if workers.gpus_each else {}
     failures = ray_train.FailureConfig(max_failures=_MAX_FAILURES, controller_failure_limit=_MAX_STARTS)
     losses = _Losses(str(storage.parent / "events.jsonl"))
+    joining: dict[str, Any] = {"timeout_s": _COLLECTIVE_TIMEOUT_SECONDS}
+    if {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]} == {_LOOPBACK}:
+        meeting: ray_torch.TorchConfig = _MeetInFile(folder=storage / "meetings", **joining)
+    else:
+        meeting = ray_torch.TorchConfig(**joining)
     return ray_torch.TorchTrainer(
         _work,
         train_loop_config={"jobs": list(jobs)},
-        torch_config=ray_torch.TorchConfig(timeout_s=_COLLECTIVE_TIMEOUT_SECONDS),
+        torch_config=meeting,
         scaling_config=ray_train.ScalingConfig(
             num_workers=(workers.fewest, workers.count) if workers.is_elastic else workers.count,
             use_gpu=bool(gpus),
@@ -198,6 +209,39 @@ def _trainer(jobs: Sequence[TrainingJob], workers: Workers, *, storage: pathlib.
             name="train", storage_path=str(storage), failure_config=failures, callbacks=[losses]
         ),
     )
+
+
+@dataclasses.dataclass(kw_only=True)
+class _MeetInFile(ray_torch.TorchConfig):
+    """Workers of one machine find each other through a file: by Ray's default the first one listens everywhere."""
+
+    folder: pathlib.Path
+    """Each attempt makes a file of its own here."""
+
+    @property
+    def backend_cls(self) -> type[backend.Backend]:
+        """What Ray calls once workers have started."""
+        return _FileMeeting
+
+
+class _FileMeeting(ray_torch.TorchConfig().backend_cls):
+    """Joins workers as Ray's own backend does, but for the place where they meet; runs in Ray's controller."""
+
+    def on_start(self, worker_group: Any, backend_config: _MeetInFile) -> None:
+        """Called by Ray for every attempt, before `_work`."""
+        backend_config.folder.mkdir(parents=True, exist_ok=True)
+        gpus, size = worker_group.get_resources_per_worker().get("GPU"), len(worker_group)
+        world = {
+            "backend": "nccl" if gpus else "gloo",
+            "init_method": f"file://{backend_config.folder}/{uuid.uuid4().hex}",
+            "world_size": size,
+            "timeout": datetime.timedelta(seconds=backend_config.timeout_s),
+        }
+        ray.get([worker_group.execute_single_async(rank, _join, world | {"rank": rank}) for rank in range(size)])
+
+
+def _join(world: dict[str, Any]) -> None:
+    distributed.init_process_group(**world)
 
 
 class _Losses(ray_train.UserCallback):

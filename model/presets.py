@@ -16,7 +16,7 @@ def tiny(kind: LabelKind) -> NetworkConfig:
 
 
 def small(kind: LabelKind) -> NetworkConfig:
-    """About 2 M parameters: hours on a CPU, minutes on a GPU."""
+    """About 2 M parameters: an hour on a CPU, minutes on a GPU."""
     return NetworkConfig(
         kind=kind,
         cell=CellConfig(width=48, num_heads=2, num_inducing=16),

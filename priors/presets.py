@@ -59,9 +59,9 @@ def tiny() -> GenerateConfig:
 
 
 def small() -> GenerateConfig:
-    """64–512 rows, 2–50 features: 19 KB a task (131,072 tasks: 2.5 GB)."""
+    """64–512 rows, 2–50 features: 19 KB a task (49,152 tasks: 930 MB)."""
     prior = PriorConfig(min_rows=64, max_rows=512, min_features=2, max_features=50)
-    return GenerateConfig(shards=_in_large_groups(prior), num_tasks=131_072)
+    return GenerateConfig(shards=_in_large_groups(prior), num_tasks=49_152)
 
 
 def base() -> GenerateConfig:

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from eval.program_session import run_commands
 from tools import files
 from tools.failure import ExitCode
 from tools.tracking import database_uri, load_mlflow
@@ -170,25 +171,36 @@ def test_an_interrupted_run_says_so_leaves_no_process_and_goes_on(
     assert (tmp_path / "small" / "classification" / "checkpoints" / f"step-{last:08d}").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["tniy"], ExitCode.UNKNOWN_PRESET, "did you mean tiny"),
-        (["tiny", "--seeed", "1"], ExitCode.BAD_FLAG, "--seeed"),
-        (["tiny", "--seed", "one"], ExitCode.BAD_FLAG, "--seed"),
-        (["tiny", "--resume", "--name", "nothing"], ExitCode.NOT_FOUND, "nothing: give the --name of one"),
-        (["tiny", "--name", "a/b"], ExitCode.BAD_NAME, "'a/b'"),
-        (["tiny", "--root", "/proc/version/runs"], ExitCode.NOT_WRITABLE, "/proc/version/runs"),
-    ],
-)
-def test_wrong_input_is_one_line_that_names_the_value(
-    arguments: list[str], code: ExitCode, words: str, tmp_path: pathlib.Path
-) -> None:
-    flags = arguments if "--root" in arguments else [*arguments, "--root", str(tmp_path)]
-    done = _run(flags)
-    assert done.returncode == code
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-    assert words in done.stderr
+_WRONG = {
+    "an unknown preset": (["tniy"], ExitCode.UNKNOWN_PRESET, "did you mean tiny"),
+    "an unknown flag": (["tiny", "--seeed", "1"], ExitCode.BAD_FLAG, "--seeed"),
+    "a word for a number": (["tiny", "--seed", "one"], ExitCode.BAD_FLAG, "--seed"),
+    "no run to resume": (
+        ["tiny", "--resume", "--name", "nothing"],
+        ExitCode.NOT_FOUND,
+        "nothing: give the --name of one",
+    ),
+    "a name that is a path": (["tiny", "--name", "a/b"], ExitCode.BAD_NAME, "'a/b'"),
+    "a root that is a file": (["tiny", "--root", "/proc/version/runs"], ExitCode.NOT_WRITABLE, "/proc/version/runs"),
+    "a Ray Client": (["tiny", "--cluster.address", "ray://head:10001"], ExitCode.BAD_FLAG, "Ray Jobs"),
+    "more workers than cores": (
+        ["tiny", "--cluster.num-workers", "4096"],
+        ExitCode.TOO_FEW_RESOURCES,
+        "4096 is more than",
+    ),
+}
+
+
+def test_wrong_input_is_one_line_that_names_the_value_and_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    """T5 (too few workers), S4 (names), and flags; what is refused is refused before anything is written."""
+    commands = {
+        name: words if "--root" in words else [*words, "--root", tmp_path] for name, (words, *_) in _WRONG.items()
+    }
+    results = run_commands("train.pretrain", commands)
+    for name, (_, code, words) in _WRONG.items():
+        found = results[name]
+        assert found.status == code, name
+        assert found.err.startswith("error: ") and found.err.count("\n") == 1 and words in found.err, name
     assert list(tmp_path.iterdir()) == []
 
 
@@ -199,18 +211,3 @@ def test_a_run_that_is_running_is_refused_and_named(tmp_path: pathlib.Path) -> N
         done = _run(_flags(tmp_path))
     assert done.returncode == ExitCode.RUN_BUSY
     assert f"process {os.getpid()}" in done.stderr
-
-
-def test_an_address_of_ray_client_is_refused_before_anything_is_written(tmp_path: pathlib.Path) -> None:
-    done = _run([*_flags(tmp_path), "--cluster.address", "ray://head:10001"])
-    assert done.returncode == ExitCode.BAD_FLAG
-    assert "Ray Jobs" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_more_workers_than_cores_are_refused_with_both_numbers(tmp_path: pathlib.Path) -> None:
-    """T5."""
-    done = _run([*_flags(tmp_path), "--cluster.num-workers", "4096"])
-    assert done.returncode == ExitCode.TOO_FEW_RESOURCES
-    assert "4096" in done.stderr and done.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []

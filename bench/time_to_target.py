@@ -71,7 +71,7 @@ class TimeToTargetConfig:
     """Forms of the two-way transformer to train beside it; none: leave the values out."""
     two_way_learning_rate: float = 1e-3
     """AdamW's peak."""
-    estimators: int = 4
+    estimators: int = 8
     """Orders that the answers of every network are averaged over."""
     runner: tyro.conf.EnumChoicesFromValues[Runner] = Runner.RAY
     """Who starts the training processes: ray, as in //train:pretrain, or bare processes."""

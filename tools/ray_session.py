@@ -22,7 +22,7 @@ RAY_SETTINGS = {
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "10",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "20",
     "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
 }
 """Environment variables that Ray reads while it is imported; workers get them too."""

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from model import checkpoint
 from priors.batches import BatchPlan
 from priors.shards import ShardSet
 from tools import files, ray_session
+from tools.failure import Failure
 from train.cluster import ClusterConfig, Workers
 from train.job import TrainingJob
 from train.loop import LoopConfig
@@ -42,17 +43,21 @@ def log(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path
     return folder
 
 
-class _Interrupt:
-    """For `poll`: what Ctrl-C does, once, as soon as a step is recorded (never for None)."""
+class _Once:
+    """For `poll`: does something once, as soon as a step is recorded (never for None)."""
 
-    def __init__(self, job: TrainingJob, step: int | None) -> None:
-        self._job, self._step = job, step
+    def __init__(self, job: TrainingJob, step: int | None, action: Callable[[], None]) -> None:
+        self._job, self._step, self._action = job, step, action
 
     def __call__(self) -> None:
         recorded = [record["step"] for record in files.read_json_lines(self._job.metrics)]
         if self._step is not None and max(recorded, default=0) >= self._step:
             self._step = None
-            raise KeyboardInterrupt
+            self._action()
+
+
+def _press_ctrl_c() -> None:
+    raise KeyboardInterrupt
 
 
 def _weights(job: TrainingJob) -> str:
@@ -64,16 +69,26 @@ def test_three_resumed_ray_jobs_see_every_sample_in_the_order_of_an_uninterrupte
 ) -> None:
     """T2, T3 on Ray: two, one and two workers; weights move in every job; the ids that workers note are in order.
 
-    The order to be seen is computed from the shards alone.
+    The order to be seen is computed from the shards alone. The first job is stopped by Ctrl-C, the second by somebody who
+    writes into its file `stop`, which the job reports as a stop.
     """
     shards = toy_shards(tmp_path / "shards")
     loop = LoopConfig(num_steps=_STEPS, batch_size=BATCH_SIZE, log_every=1, checkpoint_every=_STEPS)
     job = toy_job(shards, tmp_path / "run", loop=loop)
     ends, weights = [], []
     with connected(ClusterConfig(num_workers=2), batch_sizes=[BATCH_SIZE]):
-        for count, until in ((2, 10), (1, 50), (2, None)):
-            with pytest.raises(KeyboardInterrupt) if until else contextlib.nullcontext():
-                run_jobs([job], Workers(count=count, gpus_each=0), poll=_Interrupt(job, until))
+        for count, until, action, ends_with in (
+            (2, 10, _press_ctrl_c, pytest.raises(KeyboardInterrupt)),
+            (
+                1,
+                50,
+                lambda: (tmp_path / "run" / "stop").write_text("stop\n"),
+                pytest.raises(Failure, match="stopped by a word in"),
+            ),
+            (2, None, _press_ctrl_c, contextlib.nullcontext()),
+        ):
+            with ends_with:
+                run_jobs([job], Workers(count=count, gpus_each=0), poll=_Once(job, until, action))
             ends.append(newest_step(job))
             weights.append(_weights(job))
     assert 10 <= ends[0] < 50 <= ends[1] < ends[2] == _STEPS

@@ -36,7 +36,7 @@ from train.sitting import run_job
 
 _POLL_SECONDS = 0.5
 _MAX_FAILURES = 3
-_MAX_STARTS = 24  # attempts, ten seconds each (RAY_SETTINGS), to find room for the workers: a lost node may come back
+_MAX_STARTS = 12  # attempts, 20 seconds each (RAY_SETTINGS), to find room for the workers: a lost node may come back
 _COLLECTIVE_TIMEOUT_SECONDS = 300
 _PREFLIGHT_SECONDS = 90.0
 _STOP_SECONDS = 20.0  # for a checkpoint; Ray and the tracker then have ten to close

@@ -1,8 +1,9 @@
 """Which module may import which, checked over the whole repository: each check yields one line for each violation.
 
-    tools <- priors; tools <- model <- eval <- train <- bench; eval, train and bench read priors; eval.results <- reports
+    tools <- priors; tools <- model <- eval <- train <- bench; eval.results <- reports
 
-Programs are leaves: they may import any library, and nothing imports them.
+`eval`, `train` and `bench` also read `priors`. Programs are leaves: they may import any library, and nothing imports
+them.
 """
 
 import dataclasses

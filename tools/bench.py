@@ -26,9 +26,8 @@ from bench.rows import BenchRow, bench_table
 from bench.target_report import publish
 from bench.time_to_target import TimeToTargetConfig, measure_time_to_target, time_to_target, time_to_target_small
 from tools import config as configs
-from tools import files, paths
+from tools import files, paths, ray_session
 from tools.failure import run_program
-from tools.ray_session import RAY_SETTINGS
 
 _BENCHES: dict[str, Callable[[], Any]] = {
     "priors": prior_rates.priors,
@@ -47,7 +46,7 @@ def main() -> None:
 
 def _main(argv: list[str]) -> None:
     name, config = configs.parse_preset(_BENCHES, argv, program="bazel run //tools:bench --")
-    os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
+    ray_session.export_settings()
     if config.json is not None:
         paths.writable_folder(paths.user_path(config.json).parent, flag="--json")
     console = rich.console.Console()

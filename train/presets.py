@@ -16,8 +16,9 @@ from priors.fresh_tasks import FreshConfig
 from priors.generation import ShardConfig, checked_seed
 from priors.splits import SplitConfig
 from priors.task import TaskKind
+from tools import ray_session
 from tools.failure import ExitCode, Failure
-from train.cluster import ClusterConfig, check_address
+from train.cluster import ClusterConfig
 from train.feed import TaskSource
 from train.looks import WatchConfig
 from train.loop import LoopConfig
@@ -253,7 +254,7 @@ def checked(config: PretrainConfig) -> PretrainConfig:
     Raises:
         Failure: BAD_FLAG, naming the flag, its value and what it may be.
     """
-    check_address(config.cluster)
+    ray_session.check_address(config.cluster.address)
     at_least_one = {
         "--data.num-tasks": config.data.num_tasks,
         "--data.num-validation-tasks": config.data.num_validation_tasks,

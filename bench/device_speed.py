@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from bench.device_correctness import prior_batch, random_network
-from bench.findings import Budget, Finding
+from bench.findings import Finding, TimeBudget
 from model import presets
 from model.label_injection import LabelKind
 from model.network import NetworkConfig
@@ -111,7 +111,7 @@ def gemm_rate(device: torch.device, plan: SpeedPlan) -> float:
     return 2 * plan.gemm**3 / seconds
 
 
-def training_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan, rate: float) -> Iterator[Finding]:
+def training_speed(device: torch.device, budget: TimeBudget, *, plan: SpeedPlan, rate: float) -> Iterator[Finding]:
     """Tasks per second of training steps over batch sizes, plain; then compiled at the fastest batch size.
 
     Args:
@@ -136,7 +136,7 @@ def training_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan, rat
             yield _trained(dataclasses.replace(best, is_compiled=True), device, plan=plan, rate=rate)
 
 
-def drawing_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan) -> Iterator[Finding]:
+def drawing_speed(device: torch.device, budget: TimeBudget, *, plan: SpeedPlan) -> Iterator[Finding]:
     """Tasks per second that are drawn from the default prior on the device."""
     for kind in TaskKind:
         for count in plan.draws:
@@ -150,7 +150,7 @@ def drawing_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan) -> I
             yield Finding(name=name, value=count / seconds, unit="tasks/s")
 
 
-def feeding_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan) -> Iterator[Finding]:
+def feeding_speed(device: torch.device, budget: TimeBudget, *, plan: SpeedPlan) -> Iterator[Finding]:
     """Training on batches that lie in host memory: copied when they are needed, and staged ahead."""
     (rows, features), size = plan.shapes[0], plan.batches[min(2, len(plan.batches) - 1)]
     network = random_network(NETWORKS[plan.presets[-1]](LabelKind.CLASSIFICATION)).to(device)

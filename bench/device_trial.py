@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import torch
 
-from bench.findings import Budget, Finding
+from bench.findings import Finding, TimeBudget
 from model import presets as networks
 from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig
@@ -136,7 +136,7 @@ class _OneGroup:
         return self._tasks.group(self._number + index)
 
 
-def run_trial(trial: Trial, device: torch.device, *, budget: Budget) -> Iterator[Finding]:
+def run_trial(trial: Trial, device: torch.device, *, budget: TimeBudget) -> Iterator[Finding]:
     """Trains until the budget is spent; yields the validation curve, at least its first and its last point."""
     batches = same_shape_batches(
         held_out_episodes(trial.prior, seed=_VALIDATION_SEED, count=trial.num_validation_tasks)
@@ -146,7 +146,7 @@ def run_trial(trial: Trial, device: torch.device, *, budget: Budget) -> Iterator
     if is_compiled:
         compile_blocks(network)
     optimizer, dtype = MuonAdamW(network, trial.optimizer), compute_dtype(device)
-    clock = Budget(budget.left)
+    clock = TimeBudget(budget.left)
     with _feed(trial, device) as feed:
         step, losses, trained = 0, [], 0.0
         yield _point(validation_figures(network, batches)["nll"], step, trained, trial=trial)

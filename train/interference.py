@@ -24,7 +24,7 @@ from model.shared_backbone import SharedBackbone, share_backbone
 from priors.batches import BatchPlan
 from priors.task import TaskBatch
 from train.joint import ALL, LossWeights
-from train.joint_loop import Budget, train_alone, train_jointly
+from train.joint_loop import ArmBudget, train_alone, train_jointly
 from train.step import query_losses
 
 NUM_BLOCKS = 20
@@ -58,7 +58,7 @@ def train_arms(
     singles: Mapping[LabelKind, Network],
     plans: Mapping[LabelKind, BatchPlan],
     *,
-    budget: Budget,
+    budget: ArmBudget,
     weights: LossWeights,
     backbone: LabelKind,
     record: Callable[[dict[str, Any]], None],

@@ -20,13 +20,13 @@ from train.interference import (
     train_arms,
 )
 from train.joint import LossWeights
-from train.joint_loop import Budget
+from train.joint_loop import ArmBudget
 from train.optimization import OptimizerConfig
 from train.state import initial_network
 from train.toy import small_network, toy_batch
 
 _C, _R = LabelKind.CLASSIFICATION, LabelKind.REGRESSION
-_BUDGET = Budget(num_steps=6, first_batch=0, optimizer=OptimizerConfig(matrix_lr=3e-3, vector_lr=1e-3))
+_BUDGET = ArmBudget(num_steps=6, first_batch=0, optimizer=OptimizerConfig(matrix_lr=3e-3, vector_lr=1e-3))
 
 
 class _ToyPlan:

@@ -7,7 +7,6 @@ shapes and splits drawn as the preset's stages draw them.
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -126,8 +125,6 @@ def model_cost(preset: str, kind: TaskKind) -> ModelCost:
     """The cost of one model of a preset."""
     config = PRESETS[preset]()
     model = config.models()[kind]
-    stages = config.stages(kind)
-    firsts = [*(stage.first_step(model.loop.num_steps) for stage in stages), model.loop.num_steps]
     state = grown_state(model.network, model.loop)
     size = checkpoint_bytes(state)
     weights = sum(parameter.nbytes for parameter in state.network.parameters())
@@ -139,8 +136,8 @@ def model_cost(preset: str, kind: TaskKind) -> ModelCost:
         checkpoint_bytes=size,
         disk_bytes=(model.loop.keep_checkpoints + 2) * size,
         stages=tuple(
-            _stage_cost(model, stage, steps=end - first)
-            for stage, (first, end) in zip(stages, itertools.pairwise(firsts), strict=True)
+            _stage_cost(model, stage, steps=steps)
+            for stage, steps in zip(config.stages(kind), config.stage_steps(kind), strict=True)
         ),
     )
 

@@ -1,6 +1,7 @@
 """Presets of the main job: complete configs from one word; the command line changes single fields."""
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -161,6 +162,12 @@ class PretrainConfig:
             accumulation=loop.accumulation,
         )
         return tuple(dataclasses.replace(stage, shards=_of_kind(stage.shards, kind)) for stage in (first, *data.later))
+
+    def stage_steps(self, kind: TaskKind) -> tuple[int, ...]:
+        """How many steps each of those stages takes."""
+        num_steps = self.models()[kind].loop.num_steps
+        bounds = [*(stage.first_step(num_steps) for stage in self.stages(kind)), num_steps]
+        return tuple(end - first for first, end in itertools.pairwise(bounds))
 
 
 def _of_kind(shards: ShardConfig, kind: TaskKind) -> ShardConfig:

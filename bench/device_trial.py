@@ -12,8 +12,9 @@ import torch
 
 from bench.findings import Finding, TimeBudget
 from model import presets as networks
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
-from model.network import Network, NetworkConfig
+from model.network import NetworkConfig
 from priors import presets as priors
 from priors.batches import BatchPlan
 from priors.fresh_tasks import FreshTasks
@@ -141,7 +142,7 @@ def run_trial(trial: Trial, device: torch.device, *, budget: TimeBudget) -> Iter
     batches = same_shape_batches(
         held_out_episodes(trial.prior, seed=_VALIDATION_SEED, count=trial.num_validation_tasks)
     )
-    network = _initial_network(trial.network).to(device)
+    network = initial_network(trial.network, seed=0).to(device)
     is_compiled = device.type == "cuda" and can_compile()
     if is_compiled:
         compile_blocks(network)
@@ -163,12 +164,6 @@ def run_trial(trial: Trial, device: torch.device, *, budget: TimeBudget) -> Iter
             facts = {"train_loss": sum(losses) / len(losses), "compiled": is_compiled}
             losses.clear()
             yield dataclasses.replace(found, facts={**found.facts, **facts})
-
-
-def _initial_network(config: NetworkConfig) -> Network:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # style: torch.nn takes no generator; train.state, which has this, brings checkpoints
-        return Network(config)
 
 
 def _feed(trial: Trial, device: torch.device) -> DeviceFeed:

@@ -22,6 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from eval.two_way_transformer import TwoWayForm, TwoWayTransformer, two_way_loss, two_way_optimizer
 from model import presets
+from model.initialisation import initial_network, initialised
 from model.label_injection import LabelKind
 from model.network import Network
 from priors.task import TaskBatch, TaskKind
@@ -220,11 +221,9 @@ def _requests(pipe: Connection) -> Iterable[tuple[StepPlan, StepCase, int]]:
 
 def _made(model: StepModel, kind: TaskKind) -> nn.Module:
     """A fresh model; its numbers do not matter."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # style: layers initialise themselves from the global generator, restored after this
-        if model in (StepModel.TINY, StepModel.SMALL):
-            return Network(getattr(presets, model.value)(LabelKind(kind.value)))
-        return TwoWayTransformer(TwoWayForm(model.value))
+    if model in (StepModel.TINY, StepModel.SMALL):
+        return initial_network(getattr(presets, model.value)(LabelKind(kind.value)), seed=0)
+    return initialised(lambda: TwoWayTransformer(TwoWayForm(model.value)), seed=0)
 
 
 def _step(model: nn.Module, batch: TaskBatch, *, dtype: torch.dtype) -> Callable[[], object]:

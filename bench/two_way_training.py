@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from eval.two_way_transformer import TwoWayConfig, TwoWayForm, TwoWayTransformer, two_way_loss, two_way_optimizer
+from model.initialisation import initialised
 from priors.task import TaskBatch
 from tools import files
 from train.feed import FeedPlan, open_feed
@@ -101,9 +102,7 @@ def load_two_way(path: pathlib.Path) -> TwoWayTransformer:
 
 def initial_two_way(plan: TwoWayPlan) -> TwoWayTransformer:
     """The transformer at initialisation: a pure function of form, sizes and seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(plan.seed)  # style: torch.nn takes no generator for initial values
-        return TwoWayTransformer(plan.form, plan.size)
+    return initialised(lambda: TwoWayTransformer(plan.form, plan.size), seed=plan.seed)
 
 
 def _work(place: Place, plan: TwoWayPlan) -> None:

@@ -12,12 +12,12 @@ import torch
 from torch._dynamo.utils import counters
 
 from eval.records import network_inputs
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig
 from priors.mixture import PriorConfig, sample_group
 from priors.task import Episode, TaskBatch, TaskKind, collate
 from train.compilation import Compilation, blocks, compile_blocks, is_wanted
-from train.state import initial_network
 from train.step import query_losses
 from train.toy import small_network
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from eval.records import network_inputs
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from priors.task import TaskKind
 from train.compilation import compile_blocks
-from train.state import initial_network
 from train.step import query_losses
 from train.toy import small_network, toy_batch
 

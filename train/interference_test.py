@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from model.network import Network
 from priors.task import TaskBatch, TaskKind
@@ -22,7 +23,6 @@ from train.interference import (
 from train.joint import LossWeights
 from train.joint_loop import ArmBudget
 from train.optimization import OptimizerConfig
-from train.state import initial_network
 from train.toy import small_network, toy_batch
 
 _C, _R = LabelKind.CLASSIFICATION, LabelKind.REGRESSION

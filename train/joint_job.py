@@ -12,6 +12,7 @@ from eval import audits, comparison, results
 from eval.icl_predictor import ICLPredictor
 from eval.subject import Subject, subject_record, weights_digest
 from model.checkpoint import load_checkpoint, save_checkpoint
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig
 from model.shared_backbone import SharedBackbone, slender
@@ -26,7 +27,6 @@ from train.interference import Arms, loss_table, num_arm_steps, stage_table, tas
 from train.joint import LossWeights
 from train.joint_loop import ArmBudget, train_alone
 from train.optimization import OptimizerConfig, OptimizerKind
-from train.state import initial_network
 from train.step import compute_dtype
 from train.validation import same_shape_batches
 

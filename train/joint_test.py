@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from eval.records import network_inputs
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from model.shared_backbone import SharedBackbone, is_shared, share_backbone
 from priors.task import TaskBatch, TaskKind
@@ -23,7 +24,6 @@ from train.joint import (
     task_gradient,
 )
 from train.optimization import MuonAdamW, OptimizerConfig
-from train.state import initial_network
 from train.step import query_losses
 from train.toy import small_network, toy_batch
 

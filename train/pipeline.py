@@ -15,6 +15,7 @@ from eval.prediction_cost import GrowthConfig, growth
 from eval.subject import Subject, subject_record
 from eval.symmetry import symmetry
 from model import checkpoint
+from model.initialisation import initial_network
 from model.network import Network
 from priors.fresh_tasks import fresh_digest
 from priors.generation import held_out_episodes
@@ -30,7 +31,6 @@ from train.model_job import make_shards
 from train.presets import NEUTRAL
 from train.room import check_disk
 from train.run import FORMAT_VERSION, RunFolder
-from train.state import initial_network
 from train.workers import connected, run_jobs
 
 EXPERIMENT = "veritab"

@@ -18,7 +18,7 @@ from priors.recipe import group_seed
 from priors.task import TaskKind
 from train.dry_step import TableShape, dry_step
 from train.presets import PRESETS, ModelConfig, StageConfig
-from train.room import grown_state
+from train.room import grown_state, most_bytes
 from train.state import checkpoint_bytes
 
 _DRAWN_SHAPES = 2048  # of a stage
@@ -134,7 +134,7 @@ def model_cost(preset: str, kind: TaskKind) -> ModelCost:
         parameters=sum(parameter.numel() for parameter in state.network.parameters()),
         state_bytes=size + weights,
         checkpoint_bytes=size,
-        disk_bytes=(model.loop.keep_checkpoints + 2) * size,
+        disk_bytes=most_bytes(model.network, model.loop),
         stages=tuple(
             _stage_cost(model, stage, steps=steps)
             for stage, steps in zip(config.stages(kind), config.stage_steps(kind), strict=True)

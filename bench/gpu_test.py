@@ -1,4 +1,4 @@
-"""Tests on a real GPU; manual, with the tag `gpu`: `bazel test //train:gpu_test`. Without a GPU they are skipped.
+"""Tests on a real GPU; manual, with the tag `gpu`: `bazel test //bench:gpu_test`. Without a GPU they are skipped.
 
 Whether results are right is checked by tools/gpu_check.py; here are tests of what only a GPU can show.
 """

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bench.rows import BenchRow, SaveRows, in_turn, measured_row
-from bench.step_speed import (
+from bench.step_team import (
     StepCase,
     StepModel,
     StepPlan,

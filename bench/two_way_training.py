@@ -116,7 +116,7 @@ def _work(place: Place, plan: TwoWayPlan) -> None:
             for group in optimizer.param_groups:
                 factor = schedule(int(share * _CLOCK), num_steps=_CLOCK, config=plan.schedule)
                 group["lr"] = plan.learning_rate * factor
-            _step(model, optimizer, batch=feed.batch(step), dtype=_dtype(plan))
+            two_way_step(model, optimizer, batch=feed.batch(step), dtype=_dtype(plan))
             step += 1
             if place.rank == 0:
                 clock.skipped += keeper.keep(step, seconds=clock.seconds())
@@ -128,8 +128,10 @@ def _dtype(plan: TwoWayPlan) -> torch.dtype:
     return torch.float32 if plan.form is TwoWayForm.PUBLISHED else compute_dtype(torch.device("cpu"))
 
 
-def _step(model: TwoWayTransformer, optimizer: torch.optim.Optimizer, *, batch: TaskBatch, dtype: torch.dtype) -> None:
-    """One step on this worker's share, all workers alike."""
+def two_way_step(
+    model: TwoWayTransformer, optimizer: torch.optim.Optimizer, *, batch: TaskBatch, dtype: torch.dtype
+) -> None:
+    """One step on this worker's share of a batch; with several workers, gradients are averaged first."""
     optimizer.zero_grad()
     loss = two_way_loss(model, batch=batch, dtype=dtype)
     loss.backward()

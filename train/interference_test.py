@@ -38,8 +38,7 @@ class _ToyPlan:
     def batch(self, index: int, *, rank: int = 0, world_size: int = 1) -> TaskBatch:
         whole = toy_batch(self._kind, seed=index)
         part = len(whole.families) // world_size
-        own = slice(rank * part, (rank + 1) * part)
-        return TaskBatch(**{name: value if name == "kind" else value[own] for name, value in vars(whole).items()})
+        return whole.part(rank * part, (rank + 1) * part)
 
 
 def _singles() -> dict[LabelKind, Network]:

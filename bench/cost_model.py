@@ -88,6 +88,10 @@ class StageCost:
         """Of all of the stage."""
         return self.tasks * self.flops_per_task
 
+    def gpu_hours(self, *, mfu: float, chip_flops: float) -> float:
+        """Hours of one GPU that does `mfu` of `chip_flops` FLOP/s; as many GPUs share them."""
+        return self.flops / (mfu * chip_flops) / 3600
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelCost:
@@ -110,15 +114,6 @@ class ModelCost:
     checkpoint_bytes: int
     disk_bytes: int
     stages: tuple[StageCost, ...]
-
-    @property
-    def flops(self) -> float:
-        """Of the whole training."""
-        return sum(stage.flops for stage in self.stages)
-
-    def gpu_hours(self, *, mfu: float, chip_flops: float) -> float:
-        """Hours of one GPU that does `mfu` of `chip_flops` FLOP/s; as many GPUs share them."""
-        return self.flops / (mfu * chip_flops) / 3600
 
 
 def model_cost(preset: str, kind: TaskKind) -> ModelCost:

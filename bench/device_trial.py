@@ -27,9 +27,8 @@ from train.compilation import can_compile, compile_blocks
 from train.device_feed import DeviceFeed
 from train.optimization import MuonAdamW, OptimizerConfig, schedule
 from train.step import compute_dtype, training_step
-from train.validation import same_shape_batches, validation_figures
+from train.validation import VALIDATION_SEED, same_shape_batches, validation_figures
 
-_VALIDATION_SEED = 1  # the held-out tasks that choose checkpoints in a training
 _TICKS = 1000  # of the schedule, which here follows the clock
 _NUM_GROUPS = 1024  # then the same tasks come again, cut otherwise
 
@@ -139,9 +138,7 @@ class _OneGroup:
 
 def run_trial(trial: Trial, device: torch.device, *, budget: TimeBudget) -> Iterator[Finding]:
     """Trains until the budget is spent; yields the validation curve, at least its first and its last point."""
-    batches = same_shape_batches(
-        held_out_episodes(trial.prior, seed=_VALIDATION_SEED, count=trial.num_validation_tasks)
-    )
+    batches = same_shape_batches(held_out_episodes(trial.prior, seed=VALIDATION_SEED, count=trial.num_validation_tasks))
     network = initial_network(trial.network, seed=0).to(device)
     is_compiled = device.type == "cuda" and can_compile()
     if is_compiled:

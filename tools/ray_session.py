@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tools import source_archive
+from tools.environment import environment
 from tools.failure import BadInput, ExitCode
 
 RAY_SETTINGS = {
@@ -125,20 +126,10 @@ def _token() -> str:
     return secrets.token_hex(32)
 
 
-@contextlib.contextmanager
-def _own_environment() -> Iterator[None]:
+def _own_environment() -> contextlib.AbstractContextManager[None]:
     """What an instance of our own reads from the environment as it starts.
 
     A token that nobody else knows, because Ray would write one into HOME; and workers that are no nicer than this
     process, because by Ray's default (15) whatever else runs here would take their cores.
     """
-    own = {"RAY_AUTH_TOKEN": _token(), "RAY_worker_niceness": "0"}
-    before = {name: os.environ.get(name) for name in own}
-    os.environ.update(own)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
+    return environment(RAY_AUTH_TOKEN=_token(), RAY_worker_niceness="0")

@@ -7,7 +7,6 @@ shapes and splits drawn as the preset's stages draw them.
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +18,7 @@ from priors.recipe import group_seed
 from priors.task import TaskKind
 from train.dry_step import TableShape, dry_step
 from train.presets import PRESETS, ModelConfig, StageConfig
-from train.room import grown_state
+from train.room import grown_state, most_bytes
 from train.state import checkpoint_bytes
 
 _DRAWN_SHAPES = 2048  # of a stage
@@ -89,6 +88,10 @@ class StageCost:
         """Of all of the stage."""
         return self.tasks * self.flops_per_task
 
+    def gpu_hours(self, *, mfu: float, chip_flops: float) -> float:
+        """Hours of one GPU that does `mfu` of `chip_flops` FLOP/s; as many GPUs share them."""
+        return self.flops / (mfu * chip_flops) / 3600
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelCost:
@@ -112,22 +115,11 @@ class ModelCost:
     disk_bytes: int
     stages: tuple[StageCost, ...]
 
-    @property
-    def flops(self) -> float:
-        """Of the whole training."""
-        return sum(stage.flops for stage in self.stages)
-
-    def gpu_hours(self, *, mfu: float, chip_flops: float) -> float:
-        """Hours of one GPU that does `mfu` of `chip_flops` FLOP/s; as many GPUs share them."""
-        return self.flops / (mfu * chip_flops) / 3600
-
 
 def model_cost(preset: str, kind: TaskKind) -> ModelCost:
     """The cost of one model of a preset."""
     config = PRESETS[preset]()
     model = config.models()[kind]
-    stages = config.stages(kind)
-    firsts = [*(stage.first_step(model.loop.num_steps) for stage in stages), model.loop.num_steps]
     state = grown_state(model.network, model.loop)
     size = checkpoint_bytes(state)
     weights = sum(parameter.nbytes for parameter in state.network.parameters())
@@ -137,10 +129,10 @@ def model_cost(preset: str, kind: TaskKind) -> ModelCost:
         parameters=sum(parameter.numel() for parameter in state.network.parameters()),
         state_bytes=size + weights,
         checkpoint_bytes=size,
-        disk_bytes=(model.loop.keep_checkpoints + 2) * size,
+        disk_bytes=most_bytes(model.network, model.loop),
         stages=tuple(
-            _stage_cost(model, stage, steps=end - first)
-            for stage, (first, end) in zip(stages, itertools.pairwise(firsts), strict=True)
+            _stage_cost(model, stage, steps=steps)
+            for stage, steps in zip(config.stages(kind), config.stage_steps(kind), strict=True)
         ),
     )
 

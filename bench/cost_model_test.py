@@ -35,7 +35,7 @@ def test_a_model_costs_its_stages_and_as_many_gpu_hours_as_its_rate_says() -> No
     cost = model_cost("tiny", TaskKind.CLASSIFICATION)
     loop = PRESETS["tiny"]().classification.loop
     assert cost.stages[0].steps == loop.num_steps and cost.stages[0].tasks == loop.num_steps * loop.batch_size
-    assert cost.flops == cost.stages[0].tasks * cost.stages[0].flops_per_task
-    assert cost.gpu_hours(mfu=0.5, chip_flops=cost.flops / 3600) == pytest.approx(2.0)
+    assert cost.stages[0].flops == cost.stages[0].tasks * cost.stages[0].flops_per_task
+    assert cost.stages[0].gpu_hours(mfu=0.5, chip_flops=cost.stages[0].flops / 3600) == pytest.approx(2.0)
     assert cost.parameters > 0 and cost.checkpoint_bytes > 4 * 2 * cost.parameters
     assert cost.state_bytes - cost.checkpoint_bytes == 4 * cost.parameters

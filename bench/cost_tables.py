@@ -54,7 +54,7 @@ def compute_table(costs: Sequence[ModelCost], assumed: Assumptions) -> CostTable
     rows = []
     for cost in costs:
         for number, stage in enumerate(cost.stages, start=1):
-            hours = stage.flops / (assumed.mfu * assumed.chip_flops) / 3600
+            hours = stage.gpu_hours(mfu=assumed.mfu, chip_flops=assumed.chip_flops)
             rows.append(
                 (
                     f"{cost.preset} {cost.kind}, stage {number} of {len(cost.stages)}",

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.findings import Budget, Finding
+from bench.findings import Finding, TimeBudget
 from model import presets
 from model.class_distribution import ClassLogProbabilities
 from model.classification_head import ClassificationHeadConfig, ClassificationHeadKind
@@ -58,7 +58,7 @@ BOUNDS = {
 }
 
 
-def check_network(device: torch.device, budget: Budget) -> Iterator[Finding]:
+def check_network(device: torch.device, budget: TimeBudget) -> Iterator[Finding]:
     """Every head, every attention path, both precisions."""
     for config, name in _configs():
         batch = prior_batch(TaskKind(config.kind.value), rows=96, features=6, count=8)
@@ -82,7 +82,7 @@ def check_network(device: torch.device, budget: Budget) -> Iterator[Finding]:
             yield Finding(name=f"gradient, {label}", value=error, bound=bounds.gradient)
 
 
-def check_steps(device: torch.device, budget: Budget) -> Iterator[Finding]:
+def check_steps(device: torch.device, budget: TimeBudget) -> Iterator[Finding]:
     """A few steps of the training's own code on one batch."""
     for kind in LabelKind:
         batch = prior_batch(TaskKind(kind.value), rows=96, features=6, count=8)
@@ -98,7 +98,7 @@ def check_steps(device: torch.device, budget: Budget) -> Iterator[Finding]:
             yield Finding(name=name, value=error, bound=bounds.moved)
 
 
-def check_prior(device: torch.device, budget: Budget, *, count: int) -> Iterator[Finding]:
+def check_prior(device: torch.device, budget: TimeBudget, *, count: int) -> Iterator[Finding]:
     """Tasks drawn on the device are of the prior that the CPU draws from: means of what describes a task agree.
 
     Both sides draw other tasks. A difference is in units of its standard error: 5 is very unlikely by chance.

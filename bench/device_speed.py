@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from bench.device_correctness import prior_batch, random_network
-from bench.findings import Budget, Finding
+from bench.findings import Finding, TimeBudget
 from model import presets
 from model.label_injection import LabelKind
 from model.network import NetworkConfig
@@ -65,7 +65,7 @@ class SpeedPlan:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class StepCase:
+class DeviceCase:
     """A training step: which network, tables of which size, how many of them, and whether blocks are compiled."""
 
     preset: str
@@ -111,7 +111,7 @@ def gemm_rate(device: torch.device, plan: SpeedPlan) -> float:
     return 2 * plan.gemm**3 / seconds
 
 
-def training_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan, rate: float) -> Iterator[Finding]:
+def training_speed(device: torch.device, budget: TimeBudget, *, plan: SpeedPlan, rate: float) -> Iterator[Finding]:
     """Tasks per second of training steps over batch sizes, plain; then compiled at the fastest batch size.
 
     Args:
@@ -125,7 +125,7 @@ def training_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan, rat
         for size in plan.batches:
             if not budget.allows_more():
                 return
-            case = StepCase(preset=preset, kind=kind, rows=rows, features=features, batch=size)
+            case = DeviceCase(preset=preset, kind=kind, rows=rows, features=features, batch=size)
             finding = _trained(case, device, plan=plan, rate=rate)
             yield finding
             if not finding.value:
@@ -136,7 +136,7 @@ def training_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan, rat
             yield _trained(dataclasses.replace(best, is_compiled=True), device, plan=plan, rate=rate)
 
 
-def drawing_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan) -> Iterator[Finding]:
+def drawing_speed(device: torch.device, budget: TimeBudget, *, plan: SpeedPlan) -> Iterator[Finding]:
     """Tasks per second that are drawn from the default prior on the device."""
     for kind in TaskKind:
         for count in plan.draws:
@@ -150,7 +150,7 @@ def drawing_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan) -> I
             yield Finding(name=name, value=count / seconds, unit="tasks/s")
 
 
-def feeding_speed(device: torch.device, budget: Budget, *, plan: SpeedPlan) -> Iterator[Finding]:
+def feeding_speed(device: torch.device, budget: TimeBudget, *, plan: SpeedPlan) -> Iterator[Finding]:
     """Training on batches that lie in host memory: copied when they are needed, and staged ahead."""
     (rows, features), size = plan.shapes[0], plan.batches[min(2, len(plan.batches) - 1)]
     network = random_network(NETWORKS[plan.presets[-1]](LabelKind.CLASSIFICATION)).to(device)
@@ -186,11 +186,11 @@ def table_batch(config: NetworkConfig, *, rows: int, features: int, size: int, s
     return dataclasses.replace(few, **arrays, families=tuple(few.families[index] for index in again))
 
 
-def _trained(case: StepCase, device: torch.device, *, plan: SpeedPlan, rate: float) -> Finding:
+def _trained(case: DeviceCase, device: torch.device, *, plan: SpeedPlan, rate: float) -> Finding:
     """The rate of one case; 0 where it does not fit into memory."""
     facts = {**dataclasses.asdict(case), "kind": case.kind.value}
     try:
-        times, peak_bytes = _step_times(case, device, repeats=plan.num_steps)
+        times, peak_bytes = step_times(case, device, repeats=plan.num_steps)
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return Finding(name=str(case), value=0.0, unit="tasks/s", facts={**facts, "out_of_memory": True})
@@ -200,8 +200,8 @@ def _trained(case: StepCase, device: torch.device, *, plan: SpeedPlan, rate: flo
     return Finding(name=str(case), value=case.batch / seconds, unit="tasks/s", facts=facts)
 
 
-def _step_times(case: StepCase, device: torch.device, *, repeats: int) -> tuple[list[float], int]:
-    """Seconds of steps, and the most memory that was in use (0 on a CPU)."""
+def step_times(case: DeviceCase, device: torch.device, *, repeats: int) -> tuple[list[float], int]:
+    """Seconds of each of `repeats` steps, and the most bytes of memory that were in use (0 on a CPU)."""
     config = case.network
     network = random_network(config).to(device)
     if case.is_compiled:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 import torch
 
-from bench.findings import Budget, Finding
+from bench.findings import Finding, TimeBudget
 from model import presets as networks
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
-from model.network import Network, NetworkConfig
+from model.network import NetworkConfig
 from priors import presets as priors
 from priors.batches import BatchPlan
 from priors.fresh_tasks import FreshTasks
@@ -26,9 +27,8 @@ from train.compilation import can_compile, compile_blocks
 from train.device_feed import DeviceFeed
 from train.optimization import MuonAdamW, OptimizerConfig, schedule
 from train.step import compute_dtype, training_step
-from train.validation import same_shape_batches, validation_figures
+from train.validation import VALIDATION_SEED, same_shape_batches, validation_figures
 
-_VALIDATION_SEED = 1  # the held-out tasks that choose checkpoints in a training
 _TICKS = 1000  # of the schedule, which here follows the clock
 _NUM_GROUPS = 1024  # then the same tasks come again, cut otherwise
 
@@ -136,17 +136,15 @@ class _OneGroup:
         return self._tasks.group(self._number + index)
 
 
-def run_trial(trial: Trial, device: torch.device, *, budget: Budget) -> Iterator[Finding]:
+def run_trial(trial: Trial, device: torch.device, *, budget: TimeBudget) -> Iterator[Finding]:
     """Trains until the budget is spent; yields the validation curve, at least its first and its last point."""
-    batches = same_shape_batches(
-        held_out_episodes(trial.prior, seed=_VALIDATION_SEED, count=trial.num_validation_tasks)
-    )
-    network = _initial_network(trial.network).to(device)
+    batches = same_shape_batches(held_out_episodes(trial.prior, seed=VALIDATION_SEED, count=trial.num_validation_tasks))
+    network = initial_network(trial.network, seed=0).to(device)
     is_compiled = device.type == "cuda" and can_compile()
     if is_compiled:
         compile_blocks(network)
     optimizer, dtype = MuonAdamW(network, trial.optimizer), compute_dtype(device)
-    clock = Budget(budget.left)
+    clock = TimeBudget(budget.left)
     with _feed(trial, device) as feed:
         step, losses, trained = 0, [], 0.0
         yield _point(validation_figures(network, batches)["nll"], step, trained, trial=trial)
@@ -163,12 +161,6 @@ def run_trial(trial: Trial, device: torch.device, *, budget: Budget) -> Iterator
             facts = {"train_loss": sum(losses) / len(losses), "compiled": is_compiled}
             losses.clear()
             yield dataclasses.replace(found, facts={**found.facts, **facts})
-
-
-def _initial_network(config: NetworkConfig) -> Network:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # style: torch.nn takes no generator; train.state, which has this, brings checkpoints
-        return Network(config)
 
 
 def _feed(trial: Trial, device: torch.device) -> DeviceFeed:

@@ -33,7 +33,7 @@ class Finding:
         return {**dataclasses.asdict(self), "passed": self.passed}
 
 
-class Budget:
+class TimeBudget:
     """Seconds that a section may take; it looks between two measurements and stops early.
 
     Args:

@@ -3,7 +3,7 @@
 import math
 import time
 
-from bench.findings import Budget, Finding
+from bench.findings import Finding, TimeBudget
 
 
 def test_a_finding_passes_within_its_bound_and_not_as_nan() -> None:
@@ -15,8 +15,8 @@ def test_a_finding_passes_within_its_bound_and_not_as_nan() -> None:
 
 
 def test_a_budget_allows_the_first_measurement_and_none_after_its_end() -> None:
-    spent = Budget(0.0)
+    spent = TimeBudget(0.0)
     assert spent.allows_more() and not spent.allows_more() and spent.left <= 0 and spent.share == 1.0
-    ample = Budget(1000.0)
+    ample = TimeBudget(1000.0)
     time.sleep(0.01)
     assert ample.allows_more() and ample.allows_more() and 999 < ample.left < 1000 and 0 < ample.share < 0.01

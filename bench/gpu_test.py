@@ -1,4 +1,4 @@
-"""Tests on a real GPU; manual, with the tag `gpu`: `bazel test //train:gpu_test`. Without a GPU they are skipped.
+"""Tests on a real GPU; manual, with the tag `gpu`: `bazel test //bench:gpu_test`. Without a GPU they are skipped.
 
 Whether results are right is checked by tools/gpu_check.py; here are tests of what only a GPU can show.
 """
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench.device_correctness import BOUNDS, check_network, check_steps, random_network, relative_error, visible
-from bench.findings import Budget
+from bench.findings import TimeBudget
 from model import presets
 from model.label_injection import LabelKind
 from priors.task import TaskKind
@@ -25,7 +25,7 @@ _CUDA = torch.device("cuda")
 
 
 def test_the_device_computes_what_the_cpu_computes() -> None:
-    found = [*check_network(_CUDA, Budget(600)), *check_steps(_CUDA, Budget(600))]
+    found = [*check_network(_CUDA, TimeBudget(600)), *check_steps(_CUDA, TimeBudget(600))]
     assert all(finding.passed for finding in found), [finding for finding in found if not finding.passed]
 
 

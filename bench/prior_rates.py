@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 import tyro
 
-from bench.rows import BenchRow, in_turn, measured_row
+from bench.rows import BenchRow, SaveRows, in_turn, measured_row
+from bench.waiting import measure_waiting
 from eval.peer_process import PeerProcess, peer_command
 from priors.families import Family
 from priors.generation import ensure_shards
@@ -31,7 +32,6 @@ from tools import progress
 from tools.failure import ExitCode, Failure
 
 TITLE, PEER = "Priors: ours and another's in one run", "tabicl 2.2.0"
-Save = Callable[[Sequence[BenchRow]], None]
 
 
 class Section(enum.StrEnum):
@@ -97,7 +97,7 @@ _PAIRS = (
 _SMALL, _LARGE = (256, 20), (1024, 50)
 
 
-def measure(config: PriorsBenchConfig, *, save: Save) -> list[BenchRow]:
+def measure(config: PriorsBenchConfig, *, save: SaveRows) -> list[BenchRow]:
     """Measures what the config names; `save` is called after every section."""
     if config.quick:
         config = dataclasses.replace(config, rounds=min(config.rounds, 3), seconds=min(config.seconds, 0.3))
@@ -127,7 +127,7 @@ class _Bench:
         self._shapes = (_SMALL,) if config.quick else (_SMALL, _LARGE)
         self._rows: list[BenchRow] = []
 
-    def run(self, *, save: Callable[[Sequence[BenchRow]], None]) -> list[BenchRow]:
+    def run(self, *, save: SaveRows) -> list[BenchRow]:
         """Measures everything that the config names; `save` is called after every section."""
         sections: dict[Section, Callable[[], None]] = {
             Section.RATES: self._rates,
@@ -241,8 +241,6 @@ class _Bench:
         self._rows.append(dataclasses.replace(row, goal="≥ 1", met=row.ours >= 1.0))
 
     def _training(self) -> None:
-        from bench.waiting import measure_waiting  # it brings ray
-
         for found in measure_waiting(num_steps=20 if self._config.quick else 60):
             name = f"training waits for tasks, {found.source}"
             note = f"{found.workers} workers, preset tiny, {found.num_steps} steps; the first waits {found.start:.1f} s"

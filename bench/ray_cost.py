@@ -1,16 +1,27 @@
-"""What Ray and a second worker cost, as a subject of the bench (T8)."""
+"""What Ray and a second worker cost (T8): the subject `ray` of `//tools:bench`."""
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 
-from bench.rows import BenchRow
+from bench.rows import BenchRow, SaveRows, measured_row
+from bench.short_training import WINDOW, run_on_ray, short_job, windows
 from tools import progress
 from tools.failure import ExitCode, Failure
+from train.cluster import ClusterConfig
+from train.job import Place, TrainingJob
+from train.sitting import run_job
 
 TITLE, PEER = "Training on Ray: the same steps in one run", "without"
-Save = Callable[[Sequence[BenchRow]], None]
+
+LEAST_ON_RAY = 0.95
+"""Of the bare loop's throughput (T8)."""
+LEAST_OF_TWO = 1.8
+"""Times one worker's throughput, for two with one thread each."""
+
 _QUICK_STEPS, _FEWEST_STEPS = 30, 20
+_DRAWN_STEPS = 40  # whose tasks are made; later steps read them again
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,10 +55,8 @@ def ray() -> RayBenchConfig:
     return RayBenchConfig()
 
 
-def measure(config: RayBenchConfig, *, save: Save) -> list[BenchRow]:
+def measure(config: RayBenchConfig, *, save: SaveRows) -> list[BenchRow]:
     """Measures what the config names; `save` is called after every round."""
-    from bench.overhead import measure_overhead  # it brings ray, which reads its settings while it is imported
-
     num_steps, rounds = (_QUICK_STEPS, 1) if config.quick else (config.num_steps, config.rounds)
     rows: list[BenchRow] = []
     with progress.meter("Ray", total=rounds, unit="rounds") as meter:
@@ -56,3 +65,52 @@ def measure(config: RayBenchConfig, *, save: Save) -> list[BenchRow]:
             save(rows)
             meter(done)
     return rows
+
+
+def measure_overhead(*, num_steps: int, rounds: int) -> Iterator[tuple[BenchRow, BenchRow]]:
+    """Trains the classification model of `tiny` in turn bare, with one worker and with two, one thread each.
+
+    A rate is that of ten steps; the first ten, in which processes and caches come up, count nowhere.
+
+    Args:
+        num_steps: of each sitting, more than ten.
+        rounds: how often each side trains, from its first step.
+
+    Yields:
+        After every round: one worker on Ray beside the bare loop, and two workers beside one.
+    """
+    bare: list[float] = []
+    on_ray: dict[int, list[float]] = {1: [], 2: []}
+    with tempfile.TemporaryDirectory() as name:
+        folder, steps = pathlib.Path(name), {"num_steps": num_steps, "drawn_steps": _DRAWN_STEPS}
+        for number in range(rounds):
+            job = short_job(folder, f"bare-{number}", **steps)
+            run_job(job, Place())
+            bare += _rates(job)
+            for count, found in on_ray.items():
+                job = short_job(folder, f"{count}-{number}", **steps)
+                run_on_ray(job, ClusterConfig(num_workers=count))
+                found += _rates(job)
+            yield _rows(bare, on_ray[1], on_ray[2])
+
+
+def _rows(bare: Sequence[float], one: Sequence[float], two: Sequence[float]) -> tuple[BenchRow, BenchRow]:
+    note = f"tiny, one thread a worker; medians over {len(bare)} rates of {WINDOW} steps"
+    return (
+        measured_row(
+            name="1 worker on Ray beside the bare loop",
+            unit="tasks/s",
+            ours=one,
+            peer=bare,
+            least_ratio=LEAST_ON_RAY,
+            note=note,
+        ),
+        measured_row(
+            name="2 workers beside 1", unit="tasks/s", ours=two, peer=one, least_ratio=LEAST_OF_TWO, note=note
+        ),
+    )
+
+
+def _rates(job: TrainingJob) -> list[float]:
+    """Tasks a second of every window but the first."""
+    return [record["train/tasks_per_second"] for record in windows(job)[1:]]

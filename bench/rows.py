@@ -44,6 +44,10 @@ class BenchRow:
         return {**dataclasses.asdict(self), "ratio": self.ratio}
 
 
+SaveRows = Callable[[Sequence[BenchRow]], None]
+"""Takes all rows that are known so far, after every part of a bench."""
+
+
 def measured_row(
     *, name: str, unit: str, ours: Sequence[float], peer: Sequence[float] = (), least_ratio: float = 0.0, note: str = ""
 ) -> BenchRow:

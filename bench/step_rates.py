@@ -13,8 +13,8 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from bench.rows import BenchRow, in_turn, measured_row
-from bench.step_speed import (
+from bench.rows import BenchRow, SaveRows, in_turn, measured_row
+from bench.step_team import (
     StepCase,
     StepModel,
     StepPlan,
@@ -32,7 +32,6 @@ from tools import progress
 from tools.failure import ExitCode, Failure
 
 TITLE, PEER = "Training steps: ours and others' in one run", "other"
-Save = Callable[[Sequence[BenchRow]], None]
 
 _DTYPES = ("bfloat16", "float32")
 _GOALS = {  # (side, rows, features): least ratio
@@ -92,7 +91,7 @@ def train() -> TrainBenchConfig:
     return TrainBenchConfig()
 
 
-def measure(config: TrainBenchConfig, *, save: Save) -> list[BenchRow]:
+def measure(config: TrainBenchConfig, *, save: SaveRows) -> list[BenchRow]:
     """Measures every shape; `save` is called after each."""
     if config.quick:
         config = dataclasses.replace(config, rounds=1, shapes=config.shapes[:1], batch=min(config.batch, 4))

@@ -10,20 +10,14 @@ import json
 import math
 import pathlib
 import statistics
-import time
 
 import numpy as np
 import torch
 
-from bench.device_correctness import random_network
-from bench.device_speed import table_batch
-from model import presets
+from bench.device_speed import DeviceCase, step_times
 from model.label_injection import LabelKind
 from tools.failure import ExitCode, Failure
-from train.device_feed import staged
-from train.dry_step import TableShape, dry_step
-from train.optimization import MuonAdamW, OptimizerConfig
-from train.step import compute_dtype, training_step
+from train.dry_step import dry_step
 
 _MEASURED_SHAPES = ((64, 5), (128, 10), (256, 10), (256, 20))
 _REPEATS = 12
@@ -179,19 +173,11 @@ def read_times(path: pathlib.Path) -> StepTimes:
 
 def measure_times(label: str) -> StepTimes:
     """Steps of `tiny`, measured on one core of this machine: for a look at the method, not at any GPU."""
-    config, device = presets.tiny(LabelKind.CLASSIFICATION), torch.device("cpu")
-    network, dtype = random_network(config), compute_dtype(device)
-    optimizer, measured = MuonAdamW(network, OptimizerConfig()), []
+    measured = []
     for rows, features in _MEASURED_SHAPES:
-        host = table_batch(config, rows=rows, features=features, size=4)
-        batch = staged(host, lambda tensor: tensor)
-        shape = TableShape(tasks=4, context=rows // 2, queries=rows - rows // 2, features=features)
-        times = []
-        for _ in range(_REPEATS + 2):
-            start = time.perf_counter()
-            training_step(network, optimizer, batch=batch, factor=0.01, dtype=dtype)
-            times.append(time.perf_counter() - start)
-        measured.append((dry_step(config, shape).flops, times[2:]))
+        case = DeviceCase(preset="tiny", kind=LabelKind.CLASSIFICATION, rows=rows, features=features, batch=4)
+        times, _ = step_times(case, torch.device("cpu"), repeats=_REPEATS)
+        measured.append((dry_step(case.network, case.shape).flops, times))
     return _fitted(label, measured)
 
 

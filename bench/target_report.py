@@ -3,17 +3,15 @@
 import dataclasses
 import datetime
 import math
-import os
 import pathlib
-import platform
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import rich.console
 import rich.table
-import torch
 from matplotlib.figure import Figure
 
+from bench.machine_facts import machine_facts
 from bench.target_scores import TableScores
 from bench.time_to_target import OURS, TargetLook, TimeToTarget, TimeToTargetConfig, first_pass, shortest_run
 from tools import config as configs
@@ -42,13 +40,7 @@ def publish(found: TimeToTarget, config: TimeToTargetConfig, *, console: rich.co
 def as_record(found: TimeToTarget, config: TimeToTargetConfig) -> dict[str, Any]:
     """Everything as JSON values, the machine among them."""
     return {
-        "machine": {
-            "cores": os.cpu_count(),
-            "cpu": torch.backends.cpu.get_cpu_capability(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "load": os.getloadavg()[0],
-        },
+        "machine": machine_facts(),
         "config": configs.to_json(config),
         "tables": {"count": found.num_tables, "skipped": found.skipped},
         "baselines": {name: dataclasses.asdict(scores) for name, scores in found.baselines.items()},

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import enum
 import multiprocessing
-import os
 import pathlib
 from collections.abc import Iterator, Sequence
 
@@ -23,6 +22,7 @@ from eval.two_way_predictor import TwoWayPredictor
 from model.checkpoint import load_checkpoint
 from priors.task import Episode, TaskKind
 from tools import progress
+from tools.environment import environment
 from tools.failure import ExitCode, Failure
 from tools.parent import follow_parent
 
@@ -148,20 +148,9 @@ def judges(choice: TableChoice, *, workers: int) -> Iterator[Judges]:
         pool.shutdown(cancel_futures=True)
 
 
-@contextlib.contextmanager
-def _single_threads() -> Iterator[None]:
+def _single_threads() -> contextlib.AbstractContextManager[None]:
     """Inside, new processes have BLAS and OpenMP of one thread; scikit-learn's baselines ask those alone."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 
 _episodes: dict[str, Episode] = {}  # of this process, if it is a judge

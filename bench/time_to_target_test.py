@@ -26,7 +26,7 @@ from bench.timed_run import Runner
 from eval.two_way_transformer import TwoWayForm
 from tools.failure import ExitCode, Failure
 from train.feed import TaskSource
-from train.toy_pretraining import toy_pretraining
+from train.toy_job import toy_pretraining
 
 
 def _look(model: str = "veritab", *, num_steps: int, seconds: float, auc: float, is_last: bool = False) -> TargetLook:

@@ -20,13 +20,12 @@ from typing import Any
 import numpy as np
 
 from model import checkpoint
-from priors.generation import ensure_shards
 from priors.task import TaskKind
 from tools import files, progress
-from train.curriculum import training_stages
 from train.gloo_world import run_world
 from train.job import Place, TrainingJob
 from train.looks import WatchConfig
+from train.model_job import make_shards, model_job
 from train.presets import PretrainConfig
 from train.sitting import run_job
 
@@ -104,7 +103,8 @@ def timed_run(
         Failure: what shards, workers and training refuse.
     """
     config = shortened(config, num_steps=num_steps, every=every)
-    job = _job(config, folder=folder)
+    job = model_job(config, _KIND, shards_root=folder, folder=folder / _KIND.value)
+    pathlib.Path(job.folder).mkdir(parents=True)
     start = time.perf_counter()
     _make_shards(config, job)
     made = time.perf_counter()
@@ -167,65 +167,28 @@ def progress_of(records: Sequence[Mapping[str, Any]], *, num_steps: int) -> Step
 
 
 def shortened(config: PretrainConfig, *, num_steps: int, every: int) -> PretrainConfig:
-    """The main job with a classification model of another length, checkpoints all kept, and each task seen once."""
-    loop = config.models()[_KIND].loop
-    every = min(every, num_steps)
+    """The main job with a classification model of another length: each task once, no look, all checkpoints kept."""
+    model, every = config.models()[_KIND], min(every, num_steps)
     loop = dataclasses.replace(
-        loop,
+        model.loop,
         num_steps=num_steps,
         checkpoint_every=every,
-        log_every=math.gcd(every, loop.log_every),  # so that no record spans a checkpoint
+        log_every=math.gcd(every, model.loop.log_every),  # so that no record spans a checkpoint
         keep_checkpoints=num_steps // every + 1,
     )
-    stages = config.stages(_KIND)
-    bounds = [*(stage.first_step(num_steps) for stage in stages), num_steps]
-    first, *later = (
-        (end - start) * stage.batch_size for stage, start, end in zip(stages, bounds[:-1], bounds[1:], strict=True)
-    )
-    data = dataclasses.replace(
-        config.data,
-        num_tasks=first,
-        later=tuple(
-            dataclasses.replace(stage, num_tasks=count) for stage, count in zip(config.data.later, later, strict=True)
-        ),
-    )
-    model = dataclasses.replace(config.classification, loop=loop)
-    return dataclasses.replace(config, classification=model, data=data)
-
-
-def _job(config: PretrainConfig, *, folder: pathlib.Path) -> TrainingJob:
-    model, own = config.models()[_KIND], folder / _KIND.value
-    first, *later = training_stages(config, _KIND, root=folder)
-    own.mkdir(parents=True)
-    return TrainingJob(
-        network=model.network,
-        loop=model.loop,
-        seed=config.seed,
-        shards=first.shards,
-        prior=config.shards(_KIND).prior,
-        folder=str(own),
-        fresh=first.fresh,
-        drawing=config.drawing,
-        num_validation_tasks=config.data.num_validation_tasks,
-        split=first.split,
-        later=tuple(later),
-        watch=WatchConfig(budget_share=0.0, num_regret_tasks=0, num_tables=0),
-    )
+    never = WatchConfig(budget_share=0.0)
+    config = dataclasses.replace(config, classification=dataclasses.replace(model, loop=loop), watch=never)
+    seen = zip(config.stage_steps(_KIND), config.stages(_KIND), strict=True)
+    first, *others = (steps * stage.batch_size for steps, stage in seen)
+    later = zip(config.data.later, others, strict=True)
+    stages = tuple(dataclasses.replace(stage, num_tasks=count) for stage, count in later)
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, num_tasks=first, later=stages))
 
 
 def _make_shards(config: PretrainConfig, job: TrainingJob) -> None:
     for stage, wanted in zip(job.stages, config.stages(_KIND), strict=True):
-        if stage.fresh is not None:
-            continue
-        with progress.meter("shards", total=wanted.shards.rounded(wanted.num_tasks), unit="tasks") as meter:
-            ensure_shards(
-                wanted.shards,
-                out=pathlib.Path(stage.shards),
-                num_tasks=wanted.num_tasks,
-                seed=job.seed,
-                workers=os.cpu_count() or 1,
-                report=meter,
-            )
+        if stage.fresh is None:
+            make_shards(wanted, folder=stage.shards, seed=job.seed, title="shards")
 
 
 def _train(job: TrainingJob, config: PretrainConfig, *, runner: Runner) -> int:

@@ -9,7 +9,7 @@ from bench.timed_run import Runner, progress_of, seconds_since_start, shortened,
 from model.checkpoint import load_checkpoint
 from priors.task import TaskKind
 from tools.files import read_json_lines
-from train.toy_pretraining import toy_pretraining
+from train.toy_job import toy_pretraining
 
 
 def test_seconds_and_tasks_of_steps_follow_the_records() -> None:

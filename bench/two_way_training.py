@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from eval.two_way_transformer import TwoWayConfig, TwoWayForm, TwoWayTransformer, two_way_loss, two_way_optimizer
+from model.initialisation import initialised
 from priors.task import TaskBatch
 from tools import files
 from train.feed import FeedPlan, open_feed
@@ -101,9 +102,7 @@ def load_two_way(path: pathlib.Path) -> TwoWayTransformer:
 
 def initial_two_way(plan: TwoWayPlan) -> TwoWayTransformer:
     """The transformer at initialisation: a pure function of form, sizes and seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(plan.seed)  # style: torch.nn takes no generator for initial values
-        return TwoWayTransformer(plan.form, plan.size)
+    return initialised(lambda: TwoWayTransformer(plan.form, plan.size), seed=plan.seed)
 
 
 def _work(place: Place, plan: TwoWayPlan) -> None:
@@ -117,7 +116,7 @@ def _work(place: Place, plan: TwoWayPlan) -> None:
             for group in optimizer.param_groups:
                 factor = schedule(int(share * _CLOCK), num_steps=_CLOCK, config=plan.schedule)
                 group["lr"] = plan.learning_rate * factor
-            _step(model, optimizer, batch=feed.batch(step), dtype=_dtype(plan))
+            two_way_step(model, optimizer, batch=feed.batch(step), dtype=_dtype(plan))
             step += 1
             if place.rank == 0:
                 clock.skipped += keeper.keep(step, seconds=clock.seconds())
@@ -129,8 +128,10 @@ def _dtype(plan: TwoWayPlan) -> torch.dtype:
     return torch.float32 if plan.form is TwoWayForm.PUBLISHED else compute_dtype(torch.device("cpu"))
 
 
-def _step(model: TwoWayTransformer, optimizer: torch.optim.Optimizer, *, batch: TaskBatch, dtype: torch.dtype) -> None:
-    """One step on this worker's share, all workers alike."""
+def two_way_step(
+    model: TwoWayTransformer, optimizer: torch.optim.Optimizer, *, batch: TaskBatch, dtype: torch.dtype
+) -> None:
+    """One step on this worker's share of a batch; with several workers, gradients are averaged first."""
     optimizer.zero_grad()
     loss = two_way_loss(model, batch=batch, dtype=dtype)
     loss.backward()

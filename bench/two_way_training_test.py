@@ -9,30 +9,16 @@ import torch
 
 from bench.two_way_training import TwoWayPlan, initial_two_way, load_two_way, train_two_way
 from eval.two_way_transformer import TwoWayConfig, TwoWayForm, two_way_loss
-from model.label_injection import LabelKind
-from priors.generation import ShardConfig, ensure_shards
-from priors.mixture import PriorConfig
 from train.feed import FeedPlan, open_feed
-from train.job import TrainingJob
 from train.loop import LoopConfig
 from train.optimization import OptimizerConfig
-from train.toy import small_network
-
-_BATCH_SIZE = 8
+from train.toy_job import BATCH_SIZE, toy_job, toy_shards
 
 
 @pytest.fixture(scope="module")
 def feed(tmp_path_factory: pytest.TempPathFactory) -> FeedPlan:
-    prior = PriorConfig(min_rows=64, max_rows=64, max_features=4)
-    config, out = ShardConfig(prior=prior, group_size=_BATCH_SIZE, groups_per_part=5), tmp_path_factory.mktemp("shards")
-    job = TrainingJob(
-        network=small_network(LabelKind.CLASSIFICATION),
-        loop=LoopConfig(batch_size=_BATCH_SIZE),
-        seed=0,
-        shards=str(ensure_shards(config, out=out, num_tasks=5 * _BATCH_SIZE, seed=0).folder),
-        prior=prior,
-        folder="",
-    )
+    root = tmp_path_factory.mktemp("feed")
+    job = toy_job(toy_shards(root / "shards"), root / "run", loop=LoopConfig(batch_size=BATCH_SIZE))
     return dataclasses.replace(job.feed_plan(), num_steps=10**6)
 
 
@@ -65,7 +51,7 @@ def test_it_learns_for_the_given_seconds_and_keeps_weights_along_the_way(
     plan = _plan(feed, tmp_path, workers=1, seconds=3.0)
     looks = train_two_way(plan)
     assert len(looks) == 3
-    assert [look.tasks for look in looks] == [_BATCH_SIZE * look.step for look in looks]
+    assert [look.tasks for look in looks] == [BATCH_SIZE * look.step for look in looks]
     assert 5 < looks[0].step < looks[1].step < looks[2].step
     assert 1.0 <= looks[0].seconds < looks[1].seconds < 3.0 <= looks[2].seconds
     with open_feed(feed, rank=0, world_size=1) as batches:

@@ -8,6 +8,7 @@ temperature is fitted on another (seed 6.7), scores come from the third. The bac
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -26,6 +27,7 @@ from model.classification_head import (
     log_probabilities,
     make_classification_head,
 )
+from model.initialisation import initialised
 from model.network import Network
 from priors.generation import held_out_episodes
 from priors.mixture import PriorConfig
@@ -146,9 +148,10 @@ def compare_heads(
     icl, scores = network.config.icl, []
     for name, head_config in (heads or HEADS).items():
         for seed in range(config.num_seeds):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)  # style: layers initialise themselves from the global generator, restored
-                head = make_classification_head(head_config, width=icl.width, max_classes=icl.max_classes)
+            build = functools.partial(
+                make_classification_head, head_config, width=icl.width, max_classes=icl.max_classes
+            )
+            head = initialised(build, seed=seed)
             candidate = _Candidate(head=head, config=head_config)
             _train(candidate, sets[_TRAIN_SEED], config=config, seed=seed)
             scores.append(_scored(candidate, sets=sets, name=name, seed=seed))

@@ -6,6 +6,7 @@ from eval.records import network_inputs
 from eval.specimens import Shape, specimen
 from eval.subject import rerandomise
 from model.icl_transformer import ICLConfig
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from model.network import CellConfig, Network, NetworkConfig
 from priors.task import TaskKind, collate
@@ -22,10 +23,7 @@ def small_config(kind: TaskKind) -> NetworkConfig:
 
 def small_network(kind: TaskKind, *, config: NetworkConfig | None = None, seed: int = 0) -> Network:
     """A network at initialisation, in evaluation mode; of `small_config` where no other is given."""
-    config = config or small_config(kind)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # style: layers initialise themselves from the global generator, restored after this
-        return Network(config).eval()
+    return initial_network(config or small_config(kind), seed=seed).eval()
 
 
 def rerandomised_network(kind: TaskKind, *, config: NetworkConfig | None = None, seed: int = 0) -> Network:

@@ -84,25 +84,6 @@ class TwoWayTransformer(nn.Module):
         return self.target(y[..., None])[:, :, None]
 
 
-def two_way_training_step(
-    model: TwoWayTransformer, optimizer: torch.optim.Optimizer, *, batch: TaskBatch, dtype: torch.dtype
-) -> float:
-    """Trains on one batch of classification tasks and returns its mean loss in nats over the queries.
-
-    Args:
-        model: is changed.
-        optimizer: of its parameters; its learning rate is set by the caller.
-        batch: on the CPU; goes to the device of the model.
-        dtype: of the forward pass: fp32, or bf16 under autocast.
-    """
-    loss = two_way_loss(model, batch=batch, dtype=dtype)
-    optimizer.zero_grad()
-    loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    return float(loss.detach())
-
-
 def two_way_loss(model: TwoWayTransformer, *, batch: TaskBatch, dtype: torch.dtype) -> Tensor:
     """The mean cross-entropy over the queries of a batch, ready for `backward`."""
     device = next(model.parameters()).device

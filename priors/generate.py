@@ -7,7 +7,6 @@ Command: `bazel run //priors:generate -- --like MANIFEST.json --out DIR`: makes 
 import contextlib
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Generator, Sequence
 from typing import Annotated
 
@@ -37,6 +36,16 @@ flags that most people need (the same command goes on where it was stopped):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class GenerationClusterConfig:
+    """Where Ray runs."""
+
+    address: str | None = None
+    """"auto": the cluster that this machine belongs to; "local": a Ray instance on this machine; by default no Ray."""
+    num_workers: int | None = None
+    """Parts that are made at once, one core each; by default as many as the cluster has cores."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RangeConfig:
     """Which files are made, and by whom."""
 
@@ -44,7 +53,7 @@ class RangeConfig:
     """Make a range only: files from this one on, --num-tasks of them, without a manifest. Without it, the whole set."""
     anew: bool = False
     """First remove the shards that lie in --out, whatever config they are of; no other files."""
-    cluster: ray_session.ClusterConfig = ray_session.ClusterConfig()
+    cluster: GenerationClusterConfig = GenerationClusterConfig()
     """Where Ray runs; without an address this machine generates alone."""
 
 
@@ -196,14 +205,14 @@ def _nobody(recipe: Recipe, store: stores.Store, *, indices: Sequence[int]) -> G
     raise NotImplementedError
 
 
-def _runner(cluster: ray_session.ClusterConfig, *, workers: int) -> contextlib.AbstractContextManager[Runner]:
+def _runner(cluster: GenerationClusterConfig, *, workers: int) -> contextlib.AbstractContextManager[Runner]:
     """This machine's processes, or a Ray cluster: only then is ray imported."""
     if cluster.address is None:
         return contextlib.nullcontext(functools.partial(run_here, workers=workers))
-    os.environ.update({name: os.environ.get(name, value) for name, value in ray_session.RAY_SETTINGS.items()})
+    ray_session.export_settings()
     from priors.workers import connected
 
-    return connected(cluster)
+    return connected(cluster.address, num_workers=cluster.num_workers)
 
 
 def _made_set(order: Order) -> str:

@@ -18,7 +18,6 @@ from priors.recipe import Recipe
 from priors.shards import Entry
 from tools import ray_connection, ray_session
 from tools.failure import ExitCode, Failure
-from tools.ray_session import ClusterConfig
 from tools.stores import Store
 
 _MAX_RETRIES = 3
@@ -28,18 +27,19 @@ _PACKAGES = ("tools", "priors")
 
 
 @contextlib.contextmanager
-def connected(config: ClusterConfig) -> Iterator[Runner]:
+def connected(address: str, *, num_workers: int | None = None) -> Iterator[Runner]:
     """Connects to Ray; gives what makes parts there.
 
     Args:
-        config: with an address.
+        address: "local" or "auto".
+        num_workers: parts that are made at once, one core each; by default as many as the cluster has cores.
 
     Raises:
         BadInput: BAD_FLAG for an address or number that cannot be used; TOO_FEW_RESOURCES with both numbers.
         Failure: TOO_FEW_RESOURCES where there is no cluster.
     """
-    with ray_connection.connection(config.address or "local", packages=_PACKAGES):
-        count = ray_session.num_workers(config, cores=int(ray.cluster_resources().get("CPU", 0)))
+    with ray_connection.connection(address, packages=_PACKAGES):
+        count = ray_session.num_workers(num_workers, cores=int(ray.cluster_resources().get("CPU", 0)))
         yield functools.partial(_run, num_workers=count)
 
 

@@ -13,7 +13,6 @@ from priors.recipe import Recipe, ShardConfig
 from priors.workers import connected
 from tools import files
 from tools.failure import ExitCode, Failure
-from tools.ray_session import ClusterConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray warns of its own settings
 
@@ -56,7 +55,7 @@ def test_a_range_whose_process_is_killed_is_made_again_to_the_same_bytes(tmp_pat
     """
     recipe = Recipe(config=CONFIG, seed=3, num_parts=24)
     killed: list[int] = []
-    with connected(ClusterConfig(address="local", num_workers=2)) as run:
+    with connected("local", num_workers=2) as run:
         report = functools.partial(_kill_once, killed=killed)
         shard_set = make_set(Order(recipe=recipe, out=tmp_path / "set", run=run, report=report))
         assert len(killed) == 1 and not pathlib.Path(f"/proc/{killed[0]}").exists()

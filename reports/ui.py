@@ -7,12 +7,10 @@ Ctrl-C ends it.
 
 import dataclasses
 import pathlib
-import signal
 import sys
-import types
 
 from tools import config, paths, tracking_server
-from tools.failure import run_program
+from tools.failure import interrupt_on_sigterm, run_program
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +32,7 @@ def _main(argv: list[str]) -> int | None:
     flags = config.parse_flags(UiConfig, argv, program="//reports:ui")
     root = paths.user_path(flags.root) if flags.root else paths.default_root()
     tracking_server.check(root=root, port=flags.port)
-    signal.signal(signal.SIGTERM, _stop)
+    interrupt_on_sigterm()
     print("starting MLflow ...", file=sys.stderr, flush=True)
     try:
         with tracking_server.serving(root=root, port=flags.port) as server:
@@ -43,7 +41,3 @@ def _main(argv: list[str]) -> int | None:
     except KeyboardInterrupt:
         print("MLflow has ended")
         return 0
-
-
-def _stop(signal_number: int, frame: types.FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -13,22 +13,19 @@ real tables better than baselines do. Bazel installs tabicl on its first use (or
 interpreter that has it).
 """
 
-import os
-import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import rich.console
-import torch
 
 from bench import prior_rates, ray_cost, step_rates
+from bench.machine_facts import machine_facts
 from bench.rows import BenchRow, bench_table
 from bench.target_report import publish
 from bench.time_to_target import TimeToTargetConfig, measure_time_to_target, time_to_target, time_to_target_small
 from tools import config as configs
-from tools import files, paths
+from tools import files, paths, ray_session
 from tools.failure import run_program
-from tools.ray_session import RAY_SETTINGS
 
 _BENCHES: dict[str, Callable[[], Any]] = {
     "priors": prior_rates.priors,
@@ -47,7 +44,7 @@ def main() -> None:
 
 def _main(argv: list[str]) -> None:
     name, config = configs.parse_preset(_BENCHES, argv, program="bazel run //tools:bench --")
-    os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
+    ray_session.export_settings()
     if config.json is not None:
         paths.writable_folder(paths.user_path(config.json).parent, flag="--json")
     console = rich.console.Console()
@@ -64,16 +61,5 @@ def _main(argv: list[str]) -> None:
 def _save(config: Any, rows: Sequence[BenchRow], *, peer: str) -> None:
     """Writes what is known so far: a bench that is stopped leaves the sections that it finished."""
     if config.json is not None:
-        record = {"machine": _machine(), "config": configs.to_json(config), "peer": peer}
+        record = {"machine": machine_facts(), "config": configs.to_json(config), "peer": peer}
         files.write_json(paths.user_path(config.json), {**record, "rows": [row.record() for row in rows]})
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "cores": os.cpu_count(),
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "load": os.getloadavg()[0],
-    }

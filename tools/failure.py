@@ -6,8 +6,10 @@ standard error and the exit code; anything else that escapes is a defect of ours
 
 import enum
 import os
+import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 
 
 class ExitCode(enum.IntEnum):
@@ -81,3 +83,12 @@ def run_program(main: Callable[[list[str]], int | None]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(int(ExitCode.OK))
     sys.exit(int(status or 0))
+
+
+def interrupt_on_sigterm() -> None:
+    """From now on SIGTERM is to this process what Ctrl-C is: a `KeyboardInterrupt`."""
+    signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,6 +1,7 @@
 """Tests of tools/failure.py."""
 
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -47,6 +48,14 @@ def test_an_interrupt_ends_with_one_line() -> None:
     done = _run("raise KeyboardInterrupt")
     assert done.returncode == ExitCode.INTERRUPTED
     assert done.stderr.startswith("error: interrupted") and done.stderr.count("\n") == 1
+
+
+def test_a_sigterm_is_an_interrupt_where_a_program_asks_for_it_and_no_word_where_it_does_not() -> None:
+    asks = "from tools.failure import interrupt_on_sigterm; interrupt_on_sigterm();"
+    struck = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
+    assert _run(f"{asks} {struck}").returncode == ExitCode.INTERRUPTED
+    done = _run(struck)
+    assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
 
 
 def test_a_reader_that_has_enough_ends_a_program_without_a_word() -> None:

@@ -196,14 +196,14 @@ _SECTIONS = {
 
 def _run_section(section: _Section, device: Any, *, seconds: float, is_quick: bool) -> dict[str, Any]:
     """Findings of a section, as JSON values, and what broke it."""
-    from bench.findings import Budget
+    from bench.findings import TimeBudget
 
     print(f"\n{section.title} ({max(seconds, 0):.0f} s)", flush=True)
     found, error = [], None
     start = time.monotonic()
     try:
         module = section.module()
-        budget = Budget(seconds)  # what is imported does not count
+        budget = TimeBudget(seconds)  # what is imported does not count
         for finding in section.run(module, device, budget, is_quick):
             found.append(finding.record())
             print(f"  {_line(found[-1])}", flush=True)

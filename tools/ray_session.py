@@ -1,7 +1,6 @@
 """How our programs start Ray or join it: everything but the import, so that `--help` and local runs need none of it."""
 
 import contextlib
-import dataclasses
 import functools
 import logging
 import os
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tools import source_archive
+from tools.environment import environment
 from tools.failure import BadInput, ExitCode
 
 RAY_SETTINGS = {
@@ -35,14 +35,9 @@ _LOCAL_SETTINGS = {
 _TEMPORARY = pathlib.Path("/tmp")  # Ray's sockets need a short path
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClusterConfig:
-    """Where Ray runs."""
-
-    address: str | None = None
-    """"auto": the cluster that this machine belongs to; "local": a Ray instance on this machine; by default no Ray."""
-    num_workers: int | None = None
-    """Parts that are made at once, one core each; by default as many as the cluster has cores."""
+def export_settings() -> None:
+    """Puts `RAY_SETTINGS` into the environment, but for what is set there already: before ray is imported."""
+    os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
 
 
 def check_address(address: str) -> None:
@@ -62,13 +57,14 @@ def check_address(address: str) -> None:
         raise BadInput(ExitCode.BAD_FLAG, f"--cluster.address {address!r} is not known: use local or auto")
 
 
-def num_workers(config: ClusterConfig, *, cores: int) -> int:
-    """How many tasks of one core a cluster of `cores` runs at once.
+def num_workers(wanted: int | None, *, cores: int) -> int:
+    """How many tasks of one core a cluster of `cores` runs at once: as many as it has cores where None is wanted.
 
     Raises:
         BadInput: BAD_FLAG below 1; TOO_FEW_RESOURCES with both numbers.
     """
-    wanted = config.num_workers if config.num_workers is not None else max(cores, 1)
+    if wanted is None:
+        wanted = max(cores, 1)
     if wanted < 1:
         raise BadInput(ExitCode.BAD_FLAG, f"--cluster.num-workers {wanted} is too small: give 1 or more")
     if wanted > cores:
@@ -130,20 +126,10 @@ def _token() -> str:
     return secrets.token_hex(32)
 
 
-@contextlib.contextmanager
-def _own_environment() -> Iterator[None]:
+def _own_environment() -> contextlib.AbstractContextManager[None]:
     """What an instance of our own reads from the environment as it starts.
 
     A token that nobody else knows, because Ray would write one into HOME; and workers that are no nicer than this
     process, because by Ray's default (15) whatever else runs here would take their cores.
     """
-    own = {"RAY_AUTH_TOKEN": _token(), "RAY_worker_niceness": "0"}
-    before = {name: os.environ.get(name) for name in own}
-    os.environ.update(own)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
+    return environment(RAY_AUTH_TOKEN=_token(), RAY_worker_niceness="0")

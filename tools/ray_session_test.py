@@ -8,7 +8,6 @@ import pytest
 
 from tools import ray_session
 from tools.failure import ExitCode, Failure
-from tools.ray_session import ClusterConfig
 
 
 @pytest.mark.parametrize("address", ["ray://head:10001", "10.0.0.1:6379", ""])
@@ -20,8 +19,8 @@ def test_an_address_that_cannot_be_used_is_refused(address: str) -> None:
 
 
 def test_by_default_every_core_works() -> None:
-    assert ray_session.num_workers(ClusterConfig(), cores=6) == 6
-    assert ray_session.num_workers(ClusterConfig(num_workers=2), cores=6) == 2
+    assert ray_session.num_workers(None, cores=6) == 6
+    assert ray_session.num_workers(2, cores=6) == 2
 
 
 @pytest.mark.parametrize(
@@ -33,7 +32,7 @@ def test_by_default_every_core_works() -> None:
 )
 def test_numbers_that_cannot_be_are_refused(number: int, code: ExitCode, words: str) -> None:
     with pytest.raises(Failure) as caught:
-        ray_session.num_workers(ClusterConfig(num_workers=number), cores=6)
+        ray_session.num_workers(number, cores=6)
     assert caught.value.code is code and words in caught.value.message
 
 

@@ -1,11 +1,12 @@
 """Ends what a process began when that process is gone: all that was started meanwhile by any of its descendants."""
 
 import contextlib
-import os
 import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
+
+from tools.environment import environment
 
 _NAME = "VERITAB_SESSION"
 _END_SECONDS = 10.0
@@ -38,14 +39,10 @@ def warden() -> Iterator[None]:
     mark = secrets.token_hex(8)
     command = [sys.executable, "-I", "-S", "-c", _PROGRAM, f"{_NAME}={mark}"]
     guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
-    before = os.environ.get(_NAME)
-    os.environ[_NAME] = mark
     try:
-        yield
+        with environment(**{_NAME: mark}):
+            yield
     finally:
-        os.environ.pop(_NAME)
-        if before is not None:
-            os.environ[_NAME] = before
         assert guard.stdin is not None
         guard.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -74,11 +74,11 @@ class Average(Protocol):
 def make_average(network: nn.Module, config: AveragingConfig) -> Average | None:
     """The average that the config names, of a network before its first step."""
     if config.kind is AveragingKind.EMA:
-        return MovingAverage(network, config)
+        return MovingMean(network, config)
     return LatestPoints(network, config) if config.kind is AveragingKind.LATEST else None
 
 
-class MovingAverage:
+class MovingMean:
     """The exponential moving average."""
 
     def __init__(self, network: nn.Module, config: AveragingConfig) -> None:

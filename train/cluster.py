@@ -5,7 +5,6 @@ from collections.abc import Collection, Sequence
 
 import tyro
 
-from tools import ray_session
 from tools.failure import ExitCode, Failure
 from train.compilation import Compilation
 
@@ -67,15 +66,6 @@ class NodeSize:
     def holds(self, gpus_each: int) -> int:
         """How many workers with one core and `gpus_each` GPUs fit on it."""
         return min(self.cpus, self.gpus // gpus_each) if gpus_each else self.cpus
-
-
-def check_address(config: ClusterConfig) -> None:
-    """Refuses an address over which training cannot run.
-
-    Raises:
-        Failure: BAD_FLAG.
-    """
-    ray_session.check_address(config.address)
 
 
 def workers_for(config: ClusterConfig, *, nodes: Sequence[NodeSize], batch_sizes: Collection[int]) -> Workers:

@@ -11,14 +11,13 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from eval.records import network_inputs
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig
 from priors.mixture import PriorConfig, sample_group
 from priors.task import Episode, TaskBatch, TaskKind, collate
 from train.compilation import Compilation, blocks, compile_blocks, is_wanted
-from train.state import initial_network
-from train.step import query_losses
+from train.step import batch_losses
 from train.toy import small_network
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler asks for it
@@ -48,7 +47,7 @@ def _batch(kind: TaskKind, rows: int, features: int, *, count: int) -> TaskBatch
 
 
 def _gradients(network: Network, batch: TaskBatch) -> list[torch.Tensor]:
-    loss = query_losses(network(network_inputs(batch)), torch.from_numpy(batch.y_query)).mean()
+    loss = batch_losses(network, batch).mean()
     return [loss, *torch.autograd.grad(loss, list(network.parameters()))]
 
 

@@ -8,12 +8,11 @@ import copy
 import pytest
 import torch
 
-from eval.records import network_inputs
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from priors.task import TaskKind
 from train.compilation import compile_blocks
-from train.state import initial_network
-from train.step import query_losses
+from train.step import batch_losses
 from train.toy import small_network, toy_batch
 
 
@@ -24,7 +23,7 @@ def test_compiled_kernels_give_the_losses_and_gradients_of_plain_blocks() -> Non
     compile_blocks(compiled)
     batch, found = toy_batch(TaskKind.REGRESSION), []
     for network in (plain, compiled):
-        loss = query_losses(network(network_inputs(batch)), torch.from_numpy(batch.y_query)).mean()
+        loss = batch_losses(network, batch).mean()
         found.append([loss, *torch.autograd.grad(loss, list(network.parameters()))])
     for ours, theirs in zip(found[1], found[0], strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

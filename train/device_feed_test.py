@@ -1,4 +1,4 @@
-"""Tests of batches on their way to the device. The copies themselves need a GPU: see gpu_test.py."""
+"""Tests of batches on their way to the device. The copies themselves need a GPU: see bench/gpu_test.py."""
 
 import numpy as np
 import pytest

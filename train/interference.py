@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from eval.records import network_inputs
 from model.label_injection import LabelKind
 from model.network import Network
 from model.shared_backbone import SharedBackbone, share_backbone
 from priors.batches import BatchPlan
 from priors.task import TaskBatch
 from train.joint import ALL, LossWeights
-from train.joint_loop import Budget, train_alone, train_jointly
-from train.step import query_losses
+from train.joint_loop import ArmBudget, train_alone, train_jointly
+from train.step import batch_losses
 
 NUM_BLOCKS = 20
 """Runs of consecutive steps that a bootstrap draws from: neighbouring steps are alike."""
@@ -58,7 +57,7 @@ def train_arms(
     singles: Mapping[LabelKind, Network],
     plans: Mapping[LabelKind, BatchPlan],
     *,
-    budget: Budget,
+    budget: ArmBudget,
     weights: LossWeights,
     backbone: LabelKind,
     record: Callable[[dict[str, Any]], None],
@@ -113,12 +112,7 @@ def num_arm_steps(num_steps: int) -> int:
 def task_losses(network: Network, batches: Sequence[TaskBatch]) -> np.ndarray:
     """Mean loss over the queries of each task of `batches` [n], in fp32: what training minimises, before its weight."""
     network.eval()
-    device = next(network.parameters()).device
-    found = [
-        query_losses(network(network_inputs(batch, device)), torch.from_numpy(batch.y_query).to(device)).mean(-1)
-        for batch in batches
-    ]
-    return torch.cat(found).double().cpu().numpy()
+    return torch.cat([batch_losses(network, batch).mean(-1) for batch in batches]).double().cpu().numpy()
 
 
 def loss_table(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from model.network import Network
 from priors.task import TaskBatch, TaskKind
@@ -20,13 +21,12 @@ from train.interference import (
     train_arms,
 )
 from train.joint import LossWeights
-from train.joint_loop import Budget
+from train.joint_loop import ArmBudget
 from train.optimization import OptimizerConfig
-from train.state import initial_network
 from train.toy import small_network, toy_batch
 
 _C, _R = LabelKind.CLASSIFICATION, LabelKind.REGRESSION
-_BUDGET = Budget(num_steps=6, first_batch=0, optimizer=OptimizerConfig(matrix_lr=3e-3, vector_lr=1e-3))
+_BUDGET = ArmBudget(num_steps=6, first_batch=0, optimizer=OptimizerConfig(matrix_lr=3e-3, vector_lr=1e-3))
 
 
 class _ToyPlan:
@@ -38,8 +38,7 @@ class _ToyPlan:
     def batch(self, index: int, *, rank: int = 0, world_size: int = 1) -> TaskBatch:
         whole = toy_batch(self._kind, seed=index)
         part = len(whole.families) // world_size
-        own = slice(rank * part, (rank + 1) * part)
-        return TaskBatch(**{name: value if name == "kind" else value[own] for name, value in vars(whole).items()})
+        return whole.part(rank * part, (rank + 1) * part)
 
 
 def _singles() -> dict[LabelKind, Network]:

@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from eval.records import network_inputs
 from model.label_injection import LabelKind
 from model.network import Network
 from model.shared_backbone import SharedBackbone, is_shared
 from priors.task import TaskBatch
 from tools.failure import ExitCode, Failure
 from train.optimizers import Optimizer
-from train.step import query_losses
+from train.step import batch_losses, clipped_update
 
 Gradients = dict[str, Tensor]
 """Parameter's name → gradient."""
@@ -110,10 +109,7 @@ class JointStep:
 def loss_gradients(network: Network, batch: TaskBatch, *, dtype: torch.dtype) -> tuple[float, Gradients]:
     """Mean loss over the batch's queries and its gradient for every parameter; nothing is changed."""
     named = dict(network.named_parameters())
-    device = next(iter(named.values())).device
-    with torch.autocast(device.type, dtype, enabled=dtype is not torch.float32):
-        prediction = network(network_inputs(batch, device))
-    loss = query_losses(prediction, torch.from_numpy(batch.y_query).to(device)).mean()
+    loss = batch_losses(network, batch, dtype=dtype).mean()
     found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
     pairs = zip(named.items(), found, strict=True)
     return float(loss.detach()), {name: torch.zeros_like(p) if g is None else g for (name, p), g in pairs}
@@ -170,13 +166,10 @@ def joint_step(
     compared = {stage: compare(tasks, names) for stage, names in stages.items()}
     set_gradients(network, tasks, weights=weights)
     loss = sum(weights.of(kind) * task.loss for kind, task in tasks.items())
-    gradients = [parameter.grad for parameter in network.parameters()]
-    norm = float(nn.utils.get_total_norm(gradients))
+    norm = float(nn.utils.get_total_norm([parameter.grad for parameter in network.parameters()]))
     skipped = not (math.isfinite(norm) and math.isfinite(loss))
     if not skipped:
-        if norm > optimizer.config.clip_norm:
-            torch._foreach_mul_(gradients, optimizer.config.clip_norm / norm)
-        optimizer.step(factor)
+        clipped_update(network, optimizer, norm=norm, factor=factor)
     losses = {kind: task.loss for kind, task in tasks.items()}
     return JointStep(loss=loss, losses=losses, gradient_norm=norm, stages=compared, skipped=skipped)
 

@@ -12,6 +12,7 @@ from eval import audits, comparison, results
 from eval.icl_predictor import ICLPredictor
 from eval.subject import Subject, subject_record, weights_digest
 from model.checkpoint import load_checkpoint, save_checkpoint
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig
 from model.shared_backbone import SharedBackbone, slender
@@ -24,9 +25,8 @@ from tools import files, progress
 from tools.failure import BadInput, ExitCode
 from train.interference import Arms, loss_table, num_arm_steps, stage_table, task_table, train_arms
 from train.joint import LossWeights
-from train.joint_loop import Budget, train_alone
+from train.joint_loop import ArmBudget, train_alone
 from train.optimization import OptimizerConfig, OptimizerKind
-from train.state import initial_network
 from train.step import compute_dtype
 from train.validation import same_shape_batches
 
@@ -120,7 +120,7 @@ def run_joint(
     plans = {kind: _plan(config, kind, root=shards_root, num_steps=own_steps + config.num_steps) for kind in LabelKind}
     metrics = _Metrics(out / "metrics.jsonl")
     singles = singles or _make_singles(config, plans, metrics)
-    budget = Budget(num_steps=config.num_steps, first_batch=own_steps, optimizer=config.optimizer)
+    budget = ArmBudget(num_steps=config.num_steps, first_batch=own_steps, optimizer=config.optimizer)
     with metrics.shown("joint and baselines", total=num_arm_steps(config.num_steps)):
         arms = train_arms(
             singles, plans, budget=budget, weights=config.weights, backbone=config.backbone, record=metrics.record
@@ -196,7 +196,7 @@ def _plan(config: JointConfig, kind: LabelKind, *, root: pathlib.Path, num_steps
 def _make_singles(
     config: JointConfig, plans: Mapping[LabelKind, BatchPlan], metrics: _Metrics
 ) -> dict[LabelKind, Network]:
-    budget = Budget(num_steps=config.num_single_steps, first_batch=0, optimizer=config.single_optimizer)
+    budget = ArmBudget(num_steps=config.num_single_steps, first_batch=0, optimizer=config.single_optimizer)
     made = {}
     with metrics.shown("single-task networks", total=len(LabelKind) * config.num_single_steps):
         for kind in LabelKind:

@@ -21,7 +21,7 @@ _MAX_SKIPPED = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Budget:
+class ArmBudget:
     """What every arm of a comparison gets (seed 6.12).
 
     Args:
@@ -39,7 +39,7 @@ Record = Callable[[dict[str, Any]], None]
 """Takes one flat record of a step, with its "step" (1-based)."""
 
 
-def train_alone(network: Network, plan: BatchPlan, *, budget: Budget, record: Record) -> None:
+def train_alone(network: Network, plan: BatchPlan, *, budget: ArmBudget, record: Record) -> None:
     """Trains one network on its own task.
 
     Raises:
@@ -58,7 +58,7 @@ def train_jointly(
     network: SharedBackbone,
     plans: Mapping[LabelKind, BatchPlan],
     *,
-    budget: Budget,
+    budget: ArmBudget,
     weights: LossWeights,
     record: Record,
 ) -> None:
@@ -108,7 +108,7 @@ def padded_shares(batch: TaskBatch) -> dict[str, float]:
     return {"outputs": outputs, "queries": 1 - float(batch.query_mask.mean())}
 
 
-def _begin(network: torch.nn.Module, budget: Budget) -> tuple[Optimizer, torch.dtype, int]:
+def _begin(network: torch.nn.Module, budget: ArmBudget) -> tuple[Optimizer, torch.dtype, int]:
     network.train()
     device = next(network.parameters()).device
     return make_optimizer(network, budget.optimizer), compute_dtype(device), 0

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from model.shared_backbone import SharedBackbone, share_backbone
 from priors.batches import BatchPlan
@@ -15,13 +16,12 @@ from priors.mixture import PriorConfig
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 from train.joint import LossWeights
-from train.joint_loop import Budget, padded_shares, train_alone, train_jointly
+from train.joint_loop import ArmBudget, padded_shares, train_alone, train_jointly
 from train.optimization import OptimizerConfig
-from train.state import initial_network
 from train.toy import small_network, toy_batch
 
 _C, _R = LabelKind.CLASSIFICATION, LabelKind.REGRESSION
-_BUDGET = Budget(num_steps=3, first_batch=1, optimizer=OptimizerConfig(matrix_lr=3e-3, vector_lr=1e-3))
+_BUDGET = ArmBudget(num_steps=3, first_batch=1, optimizer=OptimizerConfig(matrix_lr=3e-3, vector_lr=1e-3))
 
 
 @pytest.fixture(scope="module")

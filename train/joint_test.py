@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from eval.records import network_inputs
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from model.shared_backbone import SharedBackbone, is_shared, share_backbone
 from priors.task import TaskBatch, TaskKind
@@ -23,8 +23,7 @@ from train.joint import (
     task_gradient,
 )
 from train.optimization import MuonAdamW, OptimizerConfig
-from train.state import initial_network
-from train.step import query_losses
+from train.step import batch_losses
 from train.toy import small_network, toy_batch
 
 _C, _R = LabelKind.CLASSIFICATION, LabelKind.REGRESSION
@@ -97,7 +96,7 @@ def test_the_weighted_loss_is_the_weighted_sum_and_so_is_its_gradient() -> None:
     losses = {}
     for kind, halves in _halves().items():
         network = shared.network(kind)
-        parts = [query_losses(network(network_inputs(h)), torch.from_numpy(h.y_query)).mean() for h in halves]
+        parts = [batch_losses(network, half).mean() for half in halves]
         losses[kind] = sum(parts) / 2
     total = 0.25 * losses[_C] + 3 * losses[_R]
     wanted = torch.autograd.grad(total, list(shared.parameters()), allow_unused=True)

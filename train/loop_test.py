@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from model.label_injection import LabelKind
 from model.network import NetworkInputs
 from priors.task import TaskBatch, TaskKind
 from tools.failure import ExitCode, Failure
 from train.averaging import AveragingConfig, AveragingKind, make_average
 from train.loop import LoopConfig, LoopHooks, train
 from train.optimization import OptimizerConfig, OptimizerKind
-from train.state import TrainState, fresh_state
-from train.toy import small_network, toy_batch
+from train.state import TrainState
+from train.toy import toy_batch, toy_state
 
 
 class _Recorder:
@@ -54,13 +53,8 @@ class _Recorder:
         return batch
 
 
-def _state() -> TrainState:
-    config = small_network(LabelKind.REGRESSION)
-    return fresh_state(config, OptimizerConfig(), seed=0, device=torch.device("cpu"), identity={})
-
-
 def test_last_validation_and_save_take_the_normal_path() -> None:
-    recorder, state = _Recorder(), _state()
+    recorder, state = _Recorder(), toy_state(TaskKind.REGRESSION)
     train(state, LoopConfig(num_steps=25, batch_size=4, log_every=10, checkpoint_every=10), hooks=recorder.hooks())
     assert recorder.batches == list(range(25)) and recorder.thinned == 25
     assert recorder.saves == [10, 20, 25]
@@ -71,7 +65,7 @@ def test_last_validation_and_save_take_the_normal_path() -> None:
 
 def test_a_resumed_loop_goes_on_where_the_state_stands() -> None:
     """T11: by step only; nothing is validated or saved twice at the point of resumption."""
-    recorder, state = _Recorder(), _state()
+    recorder, state = _Recorder(), toy_state(TaskKind.REGRESSION)
     state.step = 10
     train(state, LoopConfig(num_steps=13, batch_size=4, checkpoint_every=10), hooks=recorder.hooks())
     assert recorder.batches == [10, 11, 12]
@@ -80,7 +74,7 @@ def test_a_resumed_loop_goes_on_where_the_state_stands() -> None:
 
 def test_a_stop_saves_and_is_told_apart_from_an_end() -> None:
     """T6: a stop costs no step."""
-    recorder, state = _Recorder(stop_at=7), _state()
+    recorder, state = _Recorder(stop_at=7), toy_state(TaskKind.REGRESSION)
     with pytest.raises(Failure) as caught:
         train(state, LoopConfig(num_steps=50, batch_size=4), hooks=recorder.hooks())
     assert caught.value.code is ExitCode.INTERRUPTED
@@ -94,7 +88,7 @@ def _poison(state: TrainState) -> None:
 
 def test_ten_broken_steps_in_a_row_end_the_run_unsaved() -> None:
     """T7: weights that are not finite are never saved."""
-    recorder, state = _Recorder(), _state()
+    recorder, state = _Recorder(), toy_state(TaskKind.REGRESSION)
     _poison(state)
     with pytest.raises(Failure) as caught:
         train(state, LoopConfig(num_steps=50, batch_size=4, checkpoint_every=100), hooks=recorder.hooks())
@@ -106,7 +100,7 @@ def test_ten_broken_steps_in_a_row_end_the_run_unsaved() -> None:
 
 def test_broken_batches_are_counted_and_passed_over() -> None:
     """T7: two targets that are NaN cost two steps, and the records say so."""
-    recorder, state = _Recorder(broken_steps=range(3, 5)), _state()
+    recorder, state = _Recorder(broken_steps=range(3, 5)), toy_state(TaskKind.REGRESSION)
     train(state, LoopConfig(num_steps=10, batch_size=4, log_every=10), hooks=recorder.hooks())
     assert state.skipped == 2 and state.skipped_in_row == 0
     assert state.optimizer.num_updates == 8
@@ -121,7 +115,7 @@ def test_broken_batches_are_counted_and_passed_over() -> None:
 
 def test_batches_that_are_all_broken_end_the_run_and_blame_the_data() -> None:
     """T7: what cannot be learned from is no fault of the learning rate."""
-    recorder, state = _Recorder(broken_steps=range(50)), _state()
+    recorder, state = _Recorder(broken_steps=range(50)), toy_state(TaskKind.REGRESSION)
     with pytest.raises(Failure, match="label nan of query row 0 .* look at the shards") as caught:
         train(state, LoopConfig(num_steps=50, batch_size=4, log_every=5), hooks=recorder.hooks())
     assert caught.value.code is ExitCode.DIVERGED and recorder.saves == []
@@ -130,7 +124,7 @@ def test_batches_that_are_all_broken_end_the_run_and_blame_the_data() -> None:
 
 def test_weights_that_are_not_finite_are_not_saved_although_no_step_was_skipped() -> None:
     """T7: an update can overflow without any gradient having done so."""
-    recorder, state = _Recorder(), _state()
+    recorder, state = _Recorder(), toy_state(TaskKind.REGRESSION)
     hooks = dataclasses.replace(recorder.hooks(), record=lambda record: _poison(state))
     with pytest.raises(Failure, match="weights are not finite at step 1") as caught:
         train(state, LoopConfig(num_steps=50, batch_size=4, log_every=1, checkpoint_every=1), hooks=hooks)
@@ -139,7 +133,7 @@ def test_weights_that_are_not_finite_are_not_saved_although_no_step_was_skipped(
 
 def test_the_average_takes_in_every_update_and_no_skipped_step() -> None:
     """What is skipped moves no weights."""
-    recorder, state = _Recorder(broken_steps=range(2, 4)), _state()
+    recorder, state = _Recorder(broken_steps=range(2, 4)), toy_state(TaskKind.REGRESSION)
     state.average = make_average(state.network, AveragingConfig(kind=AveragingKind.LATEST, points=9, every=1))
     train(state, LoopConfig(num_steps=6, batch_size=4), hooks=recorder.hooks())
     assert len({name.split("/")[0] for name in state.average.state_tensors()}) == 4
@@ -154,7 +148,7 @@ def test_two_averages_at_once_are_refused() -> None:
 
 def test_an_average_that_is_not_finite_is_not_saved() -> None:
     """T7: although the weights that are trained are."""
-    recorder, state = _Recorder(), _state()
+    recorder, state = _Recorder(), toy_state(TaskKind.REGRESSION)
     state.average = make_average(state.network, AveragingConfig(kind=AveragingKind.EMA))
     next(iter(state.average.weights().values())).fill_(torch.nan)
     with pytest.raises(Failure, match="weights are not finite at step 2") as caught:
@@ -164,7 +158,7 @@ def test_an_average_that_is_not_finite_is_not_saved() -> None:
 
 def test_a_share_is_thinned_part_by_part() -> None:
     """Each part is told its place in the share."""
-    recorder, state, places = _Recorder(), _state(), []
+    recorder, state, places = _Recorder(), toy_state(TaskKind.REGRESSION), []
     hooks = dataclasses.replace(recorder.hooks(), thin=lambda inputs, step, first: places.append(first) or inputs)
     train(state, LoopConfig(num_steps=1, batch_size=4, accumulation=3), hooks=hooks)
     assert places == [0, 1, 2]

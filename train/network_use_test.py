@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from train.toy_flags import toy_flags
+
 _GUARD = """
 import ipaddress, os, sys
 
@@ -33,16 +35,6 @@ def _guard(event, arguments):
 
 sys.addaudithook(_guard)
 """
-_FLAGS = [
-    *("tiny", "--name", "small", "--data.num-tasks", "64", "--data.num-validation-tasks", "8"),
-    *("--data.shards.group-size", "8", "--data.shards.groups-per-part", "4", "--cluster.num-workers", "2"),
-    *("--scoring.num-seeds", "1", "--scoring.num-synthetic-tasks", "1", "--scoring.num-estimators", "1"),
-    *("--scoring.num-regret-tasks", "1", "--scoring.cost-seconds", "0"),
-]
-_MODEL_FLAGS = [
-    *("loop.num-steps", "4", "loop.batch-size", "8", "loop.checkpoint-every", "2", "loop.log-every", "1"),
-    *("network.cell.width", "16", "network.icl.width", "32", "network.icl.num-blocks", "1"),
-]
 _LISTENS = "0A"
 
 
@@ -101,9 +93,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     log = folder / "guard.log"
     log.touch()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path]), "GUARD_LOG": str(log)}
-    command = [sys.executable, "-c", "from train.pretrain import main; main()", *_FLAGS, "--root", str(folder / "runs")]
-    for kind in ("classification", "regression"):
-        command += [part if number % 2 else f"--{kind}.{part}" for number, part in enumerate(_MODEL_FLAGS)]
+    flags = [*toy_flags(folder / "runs"), "--cluster.num-workers", "2"]
+    command = [sys.executable, "-c", "from train.pretrain import main; main()", *flags]
     said = folder / "said"
     listening: set[str] = set()
     called: set[str] = set()

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from priors.task import TaskKind
 from train.optimization import MuonAdamW, OptimizerConfig, OptimizerKind
 from train.optimizers import make_optimizer
 from train.schedule_free import ScheduleFreeAdamW
-from train.state import initial_network
 from train.step import training_step
 from train.toy import small_network, toy_batch
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,22 +15,22 @@ from eval.prediction_cost import GrowthConfig, growth
 from eval.subject import Subject, subject_record
 from eval.symmetry import symmetry
 from model import checkpoint
+from model.initialisation import initial_network
 from model.network import Network
 from priors.fresh_tasks import fresh_digest
-from priors.generation import ensure_shards, held_out_episodes
-from priors.shards import ShardSet
+from priors.generation import held_out_episodes
 from priors.task import TaskKind
 from tools import config as configs
-from tools import files, progress
+from tools import files, paths, progress
 from tools.tracking import Tracker
 from train.cluster import Workers
 from train.display import TrainingDisplay
 from train.events import EVENTS, RunEvent
 from train.job import TrainingJob, note_best
-from train.presets import NEUTRAL, StageConfig
+from train.model_job import make_shards
+from train.presets import NEUTRAL
 from train.room import check_disk
 from train.run import FORMAT_VERSION, RunFolder
-from train.state import initial_network
 from train.workers import connected, run_jobs
 
 EXPERIMENT = "veritab"
@@ -130,26 +129,13 @@ def _make_models(
                 name = f"{kind}-{number}" if job.later else kind.value
                 drawn = fresh_digest(stage.fresh) if stage.fresh else None
                 source = "drawn during training" if stage.fresh else stage.shards
-                digest = drawn or _shards(run, name, folder=stage.shards, wanted=wanted).digest
+                title = f"{name} shards"
+                digest = drawn or make_shards(wanted, folder=stage.shards, seed=job.seed, title=title).digest
                 tracker.log_dataset(name=f"prior-{name}", digest=digest, source=source)
     with run.stage("train"):
         if workers is not None:
             _train(jobs, workers, tracker)
     _replay(jobs, tracker)
-
-
-def _shards(run: RunFolder, name: str, *, folder: str, wanted: StageConfig) -> ShardSet:
-    """Makes the training shards of a stage, or verifies and reuses those of the same prior, seed and number."""
-    config, num_tasks = wanted.shards, wanted.num_tasks
-    with progress.meter(f"{name} shards", total=config.rounded(num_tasks), unit="tasks") as meter:
-        return ensure_shards(
-            config,
-            out=pathlib.Path(folder),
-            num_tasks=num_tasks,
-            seed=run.config.seed,
-            workers=os.cpu_count() or 1,
-            report=meter,
-        )
 
 
 def _train(jobs: dict[TaskKind, TrainingJob], workers: Workers, tracker: Tracker) -> None:
@@ -220,7 +206,7 @@ def _tables(run: RunFolder, kind: TaskKind) -> list[tables.Table]:
     """The real tables of one kind: what scikit-learn ships, and the folder that the user named."""
     found = tables.load_sklearn_tables(kind)
     if run.config.tables is not None:
-        found += tables.load_folder(run.tables_folder(), kind=kind)
+        found += tables.load_folder(paths.user_path(run.config.tables), kind=kind)
     return found
 
 

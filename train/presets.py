@@ -1,6 +1,7 @@
 """Presets of the main job: complete configs from one word; the command line changes single fields."""
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,8 +17,9 @@ from priors.fresh_tasks import FreshConfig
 from priors.generation import ShardConfig, checked_seed
 from priors.splits import SplitConfig
 from priors.task import TaskKind
+from tools import ray_session
 from tools.failure import ExitCode, Failure
-from train.cluster import ClusterConfig, check_address
+from train.cluster import ClusterConfig
 from train.feed import TaskSource
 from train.looks import WatchConfig
 from train.loop import LoopConfig
@@ -161,6 +163,12 @@ class PretrainConfig:
         )
         return tuple(dataclasses.replace(stage, shards=_of_kind(stage.shards, kind)) for stage in (first, *data.later))
 
+    def stage_steps(self, kind: TaskKind) -> tuple[int, ...]:
+        """How many steps each of those stages takes."""
+        num_steps = self.models()[kind].loop.num_steps
+        bounds = [*(stage.first_step(num_steps) for stage in self.stages(kind)), num_steps]
+        return tuple(end - first for first, end in itertools.pairwise(bounds))
+
 
 def _of_kind(shards: ShardConfig, kind: TaskKind) -> ShardConfig:
     return dataclasses.replace(shards, prior=dataclasses.replace(shards.prior, kind=kind))
@@ -250,7 +258,7 @@ def checked(config: PretrainConfig) -> PretrainConfig:
     Raises:
         Failure: BAD_FLAG, naming the flag, its value and what it may be.
     """
-    check_address(config.cluster)
+    ray_session.check_address(config.cluster.address)
     at_least_one = {
         "--data.num-tasks": config.data.num_tasks,
         "--data.num-validation-tasks": config.data.num_validation_tasks,

@@ -4,15 +4,12 @@ bazel run //train:pretrain                                     # preset tiny, th
 bazel run //train:pretrain -- base --cluster.address auto --root /shared/runs
 """
 
-import os
-import signal
 import sys
-from types import FrameType
 from typing import Any
 
 from tools import config as configs
-from tools.failure import run_program
-from tools.ray_session import RAY_SETTINGS
+from tools import ray_session
+from tools.failure import interrupt_on_sigterm, run_program
 from train.presets import PRESETS, checked
 from train.run import RunFolder, claimed, name_run
 
@@ -37,7 +34,7 @@ def main() -> None:
 def _main(argv: list[str]) -> int:
     program = "bazel run //train:pretrain --"
     preset, config = configs.parse_preset(PRESETS, argv, program=program, default="tiny", epilogue=_EPILOGUE)
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     run = name_run(preset, checked(config))
     with claimed(run):
         summary = run.summary()
@@ -52,15 +49,11 @@ def _main(argv: list[str]) -> int:
 
 def _work(run: RunFolder, summary: dict[str, Any] | None) -> dict[str, Any]:
     """Imports here what brings ray, mlflow and scikit-learn: --help and a finished run need none of them."""
-    os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
+    ray_session.export_settings()
     from reports.page import render
     from train.pipeline import deliver, run_pipeline
 
     return run_pipeline(run, render) if summary is None else deliver(run, summary)
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _point_out(run: RunFolder, *, verified: bool) -> None:

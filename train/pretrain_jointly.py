@@ -13,8 +13,6 @@ import json
 import os
 import pathlib
 import shutil
-import signal
-from types import FrameType
 from typing import Annotated, Any
 
 import torch
@@ -27,7 +25,7 @@ from model.shared_backbone import check_agreement
 from reports.interference import StageCosines, cosine_picture, stage_label
 from tools import config as configs
 from tools import files, paths
-from tools.failure import ExitCode, Failure, run_program
+from tools.failure import ExitCode, Failure, interrupt_on_sigterm, run_program
 from train.joint_job import JointConfig, checked, run_joint
 
 _PROGRAM = "bazel run //train:pretrain_jointly --"
@@ -72,7 +70,7 @@ def _main(argv: list[str]) -> int:
         return 0
     paths.writable_folder(root, flag="--root")
     staged = root / f".{folder.name}.{os.getpid()}.tmp"
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     torch.set_num_threads(1)  # sums do not depend on the number of cores
     try:
         singles = None if sources is None else {kind: found.network() for kind, found in sources.items()}
@@ -84,10 +82,6 @@ def _main(argv: list[str]) -> int:
         shutil.rmtree(staged, ignore_errors=True)
     _point_out(folder, record)
     return 0
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _sources(run: pathlib.Path) -> dict[LabelKind, Checkpoint]:

@@ -10,10 +10,10 @@ import pytest
 from eval.program_session import Result, run_commands
 from eval.small_network import rerandomised_network
 from model.checkpoint import save_checkpoint
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from priors.task import TaskKind
 from tools.failure import ExitCode
-from train.state import initial_network
 from train.toy import small_network
 
 _SMALL = (

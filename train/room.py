@@ -21,14 +21,14 @@ def check_disk(jobs: Iterable[TrainingJob]) -> None:
     left = [job for job in jobs if not job.is_complete()]
     if not left:
         return
-    needed = sum(max(0, most_bytes(job) - _bytes_below(job.checkpoints)) for job in left)
+    needed = sum(max(0, most_bytes(job.network, job.loop) - _bytes_below(job.checkpoints)) for job in left)
     root = pathlib.Path(left[0].folder).parent
     files.check_room(root, needed=needed, what=f"what checkpoints of {root.name} still take")
 
 
-def most_bytes(job: TrainingJob) -> int:
-    """What the checkpoints of a job take at once: the newest ones, the best one, and one that is being written."""
-    return (job.loop.keep_checkpoints + 2) * checkpoint_bytes(grown_state(job.network, job.loop))
+def most_bytes(network: NetworkConfig, loop: LoopConfig) -> int:
+    """What a training's checkpoints take at once: the newest ones, the best one, and one that is being written."""
+    return (loop.keep_checkpoints + 2) * checkpoint_bytes(grown_state(network, loop))
 
 
 def grown_state(network: NetworkConfig, loop: LoopConfig) -> TrainState:

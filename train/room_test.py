@@ -50,7 +50,7 @@ def test_a_checkpoint_is_hardly_smaller_than_what_is_asked_for(changes: dict[str
             state.average.update(number)
     folder = save_state(job.checkpoints, state, validation={})
     written = sum(path.stat().st_size for path in folder.iterdir())
-    assert most_bytes(job) == 4 * checkpoint_bytes(state)
+    assert most_bytes(job.network, job.loop) == 4 * checkpoint_bytes(state)
     assert written <= checkpoint_bytes(state) <= written + 2**20
 
 
@@ -59,7 +59,7 @@ def test_a_run_without_room_for_its_checkpoints_is_refused_with_both_numbers(
 ) -> None:
     """D5: before anything is made, and counting what lies there already."""
     jobs = [_job(tmp_path / "run" / kind) for kind in ("a", "b")]
-    needed = sum(most_bytes(job) for job in jobs)
+    needed = sum(most_bytes(job.network, job.loop) for job in jobs)
     _free(monkeypatch, needed)
     check_disk(jobs)
     _free(monkeypatch, needed - 1)

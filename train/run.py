@@ -15,9 +15,9 @@ from priors.task import TaskKind
 from tools import config as configs
 from tools import files, paths, progress
 from tools.failure import ExitCode, Failure
-from train.curriculum import training_stages
 from train.events import EVENTS, TEXT, EventLog, RunEvent
 from train.job import TrainingJob
+from train.model_job import model_job
 from train.presets import NEUTRAL, PretrainConfig
 from train.state import differences
 
@@ -77,10 +77,6 @@ class RunFolder:
         """The config as JSON values."""
         return configs.to_json(self.config)
 
-    def tables_folder(self) -> pathlib.Path:
-        """The folder of further tables, as the user meant it."""
-        return paths.user_path(self.config.tables)
-
     def check_resumable(self) -> None:
         """Checks that there is a run to go on with, where that is asked for.
 
@@ -131,25 +127,7 @@ class RunFolder:
 
     def job(self, kind: TaskKind) -> TrainingJob:
         """The training of one of the two models."""
-        config, model = self.config, self.config.models()[kind]
-        first, *later = training_stages(config, kind, root=self.root)
-        return TrainingJob(
-            network=model.network,
-            loop=model.loop,
-            seed=config.seed,
-            shards=first.shards,
-            prior=config.shards(kind).prior,
-            folder=str(self.kind_path(kind)),
-            fresh=first.fresh,
-            drawing=config.drawing,
-            num_validation_tasks=config.data.num_validation_tasks,
-            split=first.split,
-            later=tuple(later),
-            accept_changes=config.accept_changes,
-            watch=config.watch,
-            tables=None if config.tables is None else str(self.tables_folder()),
-            compilation=config.cluster.compilation,
-        )
+        return model_job(self.config, kind, shards_root=self.root, folder=self.kind_path(kind))
 
     def _accept(self, changes: list[str]) -> None:
         shown = _shown(changes)

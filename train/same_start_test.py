@@ -10,8 +10,7 @@ from tools import files
 from train.gloo_world import run_world
 from train.job import Place, TrainingJob
 from train.loop import LoopConfig
-from train.same_start import DifferentStarts, check_same_start
-from train.sitting import run_job
+from train.sitting import DifferentStarts, check_same_start, run_job
 from train.toy_job import BATCH_SIZE, newest_step, sit, toy_job, toy_shards
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+from torch import distributed
 
 from model.label_injection import LabelKind
 from model.network import NetworkInputs
@@ -15,7 +16,6 @@ from train.feed import Feed, open_feed
 from train.job import Place, TrainingJob
 from train.loop import LoopHooks, train
 from train.regularisation import thinned
-from train.same_start import check_same_start
 from train.stages import limits_of, place_of
 from train.state import fresh_state, restore_state
 from train.step import compute_dtype
@@ -91,6 +91,31 @@ def _hooks(
         event=event,
         should_stop=should_stop,
     )
+
+
+class DifferentStarts(Exception):
+    """Workers found different checkpoints: a shared folder does not show all of them the same yet.
+
+    It is no refusal: started again, workers look again.
+    """
+
+
+def check_same_start(step: int, *, place: Place) -> None:
+    """Compares where every worker stands before its first step; one worker alone always agrees.
+
+    Without this, workers at different steps would average the gradients of different batches, or wait for one that is
+    done already.
+
+    Raises:
+        DifferentStarts: on every worker, naming the first and the last step.
+    """
+    if place.world_size == 1:
+        return
+    ends = torch.tensor([step, -step], device=place.device)
+    distributed.all_reduce(ends, distributed.ReduceOp.MAX)
+    last, first = int(ends[0]), -int(ends[1])
+    if first != last:
+        raise DifferentStarts(f"workers found checkpoints of steps {first} to {last} in one folder")
 
 
 def check_fit(job: TrainingJob) -> None:

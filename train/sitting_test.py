@@ -27,30 +27,22 @@ from train.regularisation import RegularisationConfig
 from train.sitting import run_job
 from train.stages import TrainingStage
 from train.state import fresh_state, save_state
-from train.toy import small_network
+from train.toy_job import BATCH_SIZE, toy_job, toy_prior, toy_shards
 from train.validation import VALIDATION_SEED, same_shape_batches, validation_figures
-
-_PRIOR = PriorConfig(min_rows=64, max_rows=64, max_features=4)
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
-    out = tmp_path_factory.mktemp("shards")
-    config = ShardConfig(prior=_PRIOR, group_size=8, groups_per_part=4)
-    return str(ensure_shards(config, out=out, num_tasks=64, seed=0).folder)
+    return toy_shards(tmp_path_factory.mktemp("shards"))
 
 
 def _job(shards: str, folder: pathlib.Path, *, num_steps: int = 6) -> TrainingJob:
-    folder.mkdir(parents=True, exist_ok=True)
-    return TrainingJob(
-        network=small_network(LabelKind.CLASSIFICATION),
-        loop=LoopConfig(num_steps=num_steps, batch_size=8, log_every=1, checkpoint_every=2),
-        seed=0,
-        shards=shards,
-        prior=_PRIOR,
-        folder=str(folder),
-        num_validation_tasks=8,
-    )
+    loop = LoopConfig(num_steps=num_steps, batch_size=BATCH_SIZE, log_every=1, checkpoint_every=2)
+    return toy_job(shards, folder, loop=loop)
+
+
+def _best(job: TrainingJob) -> dict[str, float]:
+    return json.loads((pathlib.Path(job.folder) / "best.json").read_bytes())
 
 
 def _weights(job: TrainingJob) -> dict[str, torch.Tensor]:
@@ -66,7 +58,7 @@ def test_a_job_leaves_metrics_checkpoints_and_the_best_step(shards: str, tmp_pat
     records = read_json_lines(job.metrics)
     assert [record["step"] for record in records] == [1, 2, 2, 3, 4, 4, 5, 6, 6]
     nll = {record["step"]: record["validation/nll"] for record in records if "validation/nll" in record}
-    best = json.loads((tmp_path / "a" / "best.json").read_bytes())
+    best = _best(job)
     assert best == {"step": min(nll, key=nll.get), "nll": min(nll.values())}
     kept = [checkpoint.step_of(folder) for folder in checkpoint.step_folders(job.checkpoints)]
     assert {4, 6, best["step"]} <= set(kept)
@@ -98,9 +90,9 @@ def test_the_best_step_is_right_after_a_kill_before_it_was_noted_and_after_damag
     job = _job(shards, tmp_path / "a", num_steps=4)
     run_job(job, Place())
     best = note_best(job)
-    (tmp_path / "a" / "best.json").unlink()
+    (pathlib.Path(job.folder) / "best.json").unlink()
     assert note_best(job) == best
-    assert json.loads((tmp_path / "a" / "best.json").read_bytes())["step"] == best
+    assert _best(job)["step"] == best
     (job.checkpoints / f"step-{best:08d}" / "weights.safetensors").write_bytes(b"damaged")
     assert note_best(job) != best
     shutil.rmtree(job.checkpoints)
@@ -125,7 +117,7 @@ def test_the_best_step_is_one_of_the_newest_validation_tasks(tmp_path: pathlib.P
     assert note_best(job) == 2
     _saved(job, {6: 0.9, 8: 0.8, 10: 0.85}, tasks="many")
     assert note_best(job) == 8
-    assert json.loads((tmp_path / "a" / "best.json").read_bytes()) == {"step": 8, "nll": 0.8}
+    assert _best(job) == {"step": 8, "nll": 0.8}
 
 
 def test_a_figure_that_is_not_finite_is_the_worst_one(tmp_path: pathlib.Path) -> None:
@@ -138,7 +130,7 @@ def test_a_figure_that_is_not_finite_is_the_worst_one(tmp_path: pathlib.Path) ->
 
 
 @pytest.mark.parametrize(
-    "changes", [{"num_validation_tasks": 9}, {"prior": dataclasses.replace(_PRIOR, max_rows=65)}], ids=str
+    "changes", [{"num_validation_tasks": 9}, {"prior": dataclasses.replace(toy_prior(), max_rows=65)}], ids=str
 )
 def test_a_complete_training_knows_what_it_was_not_trained_with(
     changes: dict[str, Any], shards: str, tmp_path: pathlib.Path
@@ -194,8 +186,7 @@ def test_with_leave_a_run_goes_on_with_other_data_and_another_config(shards: str
     """T3: from the step where it stood; the changes are an event, and asked for once."""
     job = _job(shards, tmp_path / "a", num_steps=2)
     run_job(job, Place())
-    config = ShardConfig(prior=_PRIOR, group_size=8, groups_per_part=4)
-    other = str(ensure_shards(config, out=tmp_path / "shards", num_tasks=32, seed=1).folder)
+    other = toy_shards(tmp_path / "shards", seed=1)
     longer = dataclasses.replace(job, shards=other, loop=dataclasses.replace(job.loop, num_steps=4))
     run_job(dataclasses.replace(longer, accept_changes=True), Place())
     losses = [record["step"] for record in read_json_lines(job.metrics) if "train/loss" in record]
@@ -283,7 +274,7 @@ def test_validation_judges_the_weights_that_the_checkpoint_holds(
     config = AveragingConfig(kind=averaging, points=3, every=1)
     run_job(dataclasses.replace(job, loop=dataclasses.replace(job.loop, averaging=config)), Place())
     folder = checkpoint.step_folders(job.checkpoints)[-1]
-    batches = same_shape_batches(held_out_episodes(_PRIOR, seed=VALIDATION_SEED, count=8))
+    batches = same_shape_batches(held_out_episodes(job.prior, seed=VALIDATION_SEED, count=job.num_validation_tasks))
     figures = validation_figures(checkpoint.load_checkpoint(folder).network(), batches)
     assert figures["nll"] == checkpoint.load_state(folder).values["validation"]["nll"]
     live = checkpoint.load_state(folder).tensors

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from model import checkpoint
+from model.initialisation import initial_network
 from model.network import Network, NetworkConfig
 from tools.failure import ExitCode, Failure
 from train.averaging import Average, AveragingConfig, make_average
@@ -76,13 +77,6 @@ _COUNTERS = ("step", "tasks_seen", "skipped", "skipped_in_row")
 def _put(network: Network, weights: Mapping[str, Tensor]) -> None:
     for name, parameter in network.named_parameters():
         parameter.copy_(weights[name])
-
-
-def initial_network(config: NetworkConfig, *, seed: int) -> Network:
-    """The network at initialisation: a pure function of config and seed; the global generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # style: torch.nn takes no generator for initial values
-        return Network(config)
 
 
 def fresh_state(

@@ -13,7 +13,7 @@ from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 from train.averaging import AveragingConfig, AveragingKind
 from train.optimization import OptimizerConfig, OptimizerKind
-from train.state import TrainState, checkpoint_bytes, fresh_state, initial_network, restore_state, save_state
+from train.state import TrainState, checkpoint_bytes, fresh_state, restore_state, save_state
 from train.step import training_step
 from train.toy import small_network, toy_batch
 
@@ -194,14 +194,3 @@ def test_another_average_begins_with_the_weights_as_they_are(old: _Way, new: _Wa
     restore_state(tmp_path, resumed, accept_changes=True)
     mean = state.deployed_weights() if new == old else state.network.state_dict()
     assert all(torch.equal(mean[name], tensor) for name, tensor in resumed.deployed_weights().items())
-
-
-def test_initialisation_is_a_function_of_the_seed_and_leaves_the_global_generator() -> None:
-    config = small_network(LabelKind.REGRESSION)
-    torch.manual_seed(5)
-    wanted = torch.rand(1)
-    torch.manual_seed(5)
-    first, second, other = (initial_network(config, seed=seed).state_dict() for seed in (1, 1, 2))
-    assert torch.equal(torch.rand(1), wanted)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert any(not torch.equal(first[name], other[name]) for name in first)

@@ -118,6 +118,15 @@ def query_losses(
     return prediction.losses(y_query)
 
 
+def batch_losses(network: Network, batch: TaskBatch, *, dtype: torch.dtype = torch.float32) -> Tensor:
+    """`query_losses` of a network on a batch [B, M], on the device of its weights, with a forward pass in `dtype`."""
+    device = next(network.parameters()).device
+    there = on_device(batch, device)
+    with mixed_precision(device, dtype):
+        prediction = network(there.inputs)
+    return query_losses(prediction, there.y_query)
+
+
 def compute_dtype(device: torch.device) -> torch.dtype:
     """bfloat16 where the hardware multiplies it fast, else float32."""
     if device.type == "cuda":
@@ -164,9 +173,7 @@ def training_step(
     agreement = average_gradients(network, share)
     norm, reason = agreement.gradient_norm, _reason(agreement)
     if reason is None:
-        if norm > optimizer.config.clip_norm:
-            torch._foreach_mul_([p.grad for p in network.parameters()], optimizer.config.clip_norm / norm)
-        optimizer.step(factor)
+        clipped_update(network, optimizer, norm=norm, factor=factor)
     return StepResult(
         loss=agreement.loss,
         gradient_norm=norm,
@@ -175,6 +182,13 @@ def training_step(
         detail=detail,
         stop=agreement.stop,
     )
+
+
+def clipped_update(network: nn.Module, optimizer: Optimizer, *, norm: float, factor: float) -> None:
+    """One update from the gradients in place, of global norm `norm`, scaled down to the optimizer's `clip_norm`."""
+    if norm > optimizer.config.clip_norm:
+        torch._foreach_mul_([p.grad for p in network.parameters()], optimizer.config.clip_norm / norm)
+    optimizer.step(factor)
 
 
 def average_gradients(network: nn.Module, share: Share) -> Agreement:

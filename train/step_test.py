@@ -14,12 +14,7 @@ from priors.task import TaskBatch, TaskKind
 from train.optimization import OptimizerConfig
 from train.state import TrainState, fresh_state
 from train.step import query_losses, training_step
-from train.toy import small_network, toy_batch
-
-
-def _state(kind: TaskKind) -> TrainState:
-    config = small_network(LabelKind(kind.value))
-    return fresh_state(config, OptimizerConfig(), seed=0, device=torch.device("cpu"), identity={})
+from train.toy import small_network, toy_batch, toy_state
 
 
 def _step(state: TrainState, batch: TaskBatch) -> float:
@@ -29,7 +24,7 @@ def _step(state: TrainState, batch: TaskBatch) -> float:
 
 @pytest.mark.parametrize("kind", list(TaskKind))
 def test_steps_lower_the_loss_on_a_batch(kind: TaskKind) -> None:
-    state, batch = _state(kind), toy_batch(kind)
+    state, batch = toy_state(kind), toy_batch(kind)
     losses = [_step(state, batch) for _ in range(60)]
     assert losses[-1] < losses[0] - 0.2
 
@@ -48,7 +43,7 @@ def test_every_regression_head_learns_and_a_far_target_costs_a_bounded_loss(head
 
 def test_loss_of_classes_that_know_nothing_is_log_k() -> None:
     """1.5: cross-entropy is the NLL, in nats."""
-    state, batch = _state(TaskKind.CLASSIFICATION), toy_batch(TaskKind.CLASSIFICATION)
+    state, batch = toy_state(TaskKind.CLASSIFICATION), toy_batch(TaskKind.CLASSIFICATION)
     for parameter in state.network.head.query.parameters():
         torch.nn.init.zeros_(parameter)  # uniform read weights: p is the class share of the context
     share = batch.y_context.mean(1)[:, None]
@@ -58,7 +53,7 @@ def test_loss_of_classes_that_know_nothing_is_log_k() -> None:
 
 def test_queries_of_a_class_that_the_context_lacks_cost_nothing_and_move_nothing() -> None:
     """6.5: absent classes are masked in the loss."""
-    state, batch = _state(TaskKind.CLASSIFICATION), toy_batch(TaskKind.CLASSIFICATION, lacks_class=True)
+    state, batch = toy_state(TaskKind.CLASSIFICATION), toy_batch(TaskKind.CLASSIFICATION, lacks_class=True)
     before = [parameter.detach().clone() for parameter in state.network.head.parameters()]
     result = training_step(state.network, state.optimizer, batch=batch, factor=1.0, dtype=torch.float32)
     assert result.loss == 0.0 and result.gradient_norm == 0.0 and not result.skipped
@@ -67,7 +62,7 @@ def test_queries_of_a_class_that_the_context_lacks_cost_nothing_and_move_nothing
 
 
 def test_regression_loss_does_not_depend_on_the_unit_of_the_target() -> None:
-    state, batch = _state(TaskKind.REGRESSION), toy_batch(TaskKind.REGRESSION)
+    state, batch = toy_state(TaskKind.REGRESSION), toy_batch(TaskKind.REGRESSION)
     inputs_loss = _losses(state, batch)
     for array in (batch.y_context, batch.y_query):
         array *= 1000
@@ -82,7 +77,7 @@ def _losses(state: TrainState, batch: TaskBatch) -> torch.Tensor:
 
 
 def test_a_target_beyond_every_bucket_has_a_bounded_loss() -> None:
-    state, batch = _state(TaskKind.REGRESSION), toy_batch(TaskKind.REGRESSION)
+    state, batch = toy_state(TaskKind.REGRESSION), toy_batch(TaskKind.REGRESSION)
     batch.y_query[:] = 1e12
     assert float(_losses(state, batch).max()) < 1000
 
@@ -90,7 +85,7 @@ def test_a_target_beyond_every_bucket_has_a_bounded_loss() -> None:
 @pytest.mark.parametrize("where", ["labels", "weights"])
 def test_a_step_that_is_not_finite_changes_nothing(where: str) -> None:
     """T7: skipped and reported, weights and moments as before."""
-    state, batch = _state(TaskKind.REGRESSION), toy_batch(TaskKind.REGRESSION)
+    state, batch = toy_state(TaskKind.REGRESSION), toy_batch(TaskKind.REGRESSION)
     if where == "labels":
         batch.y_query[0, 0] = np.nan
     else:
@@ -106,7 +101,7 @@ def test_a_step_that_is_not_finite_changes_nothing(where: str) -> None:
 
 def test_the_query_label_reaches_the_loss_and_nothing_else() -> None:
     """5.8: the loss is computed outside; predictions are equal whatever the answers are."""
-    state, batch = _state(TaskKind.CLASSIFICATION), toy_batch(TaskKind.CLASSIFICATION)
+    state, batch = toy_state(TaskKind.CLASSIFICATION), toy_batch(TaskKind.CLASSIFICATION)
     with torch.no_grad():
         first = state.network(network_inputs(batch)).log_p
         batch.y_query[:] = 1 - batch.y_query

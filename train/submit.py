@@ -9,18 +9,16 @@ import os
 import pathlib
 import secrets
 import shlex
-import signal
 import sys
 import tempfile
 import time
 import urllib.parse
 from collections.abc import Callable
-from types import FrameType
 from typing import Any, TypeVar
 
 from tools import config as configs
 from tools import paths, progress, ray_session, source_archive
-from tools.failure import BadInput, ExitCode, Failure, run_program
+from tools.failure import BadInput, ExitCode, Failure, interrupt_on_sigterm, run_program
 from train.presets import PRESETS, checked
 
 _Answer = TypeVar("_Answer")
@@ -71,7 +69,7 @@ def _main(argv: list[str]) -> int:
         return 0
     config = configs.parse_flags(SubmitConfig, own, program="bazel run //train:submit --")
     words = _job_words(job)
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_sigterm()
     client = _client(config.address)
     name = _submitted(client, config, words)
     progress.say(f"submitted as {name}")
@@ -233,7 +231,3 @@ def _ending(info: Any, name: str, *, text: str) -> int:
     code = info.driver_exit_code if info.driver_exit_code in set(ExitCode) else ExitCode.WORKER_FAILED
     lines = [line for line in text.splitlines() if line.startswith("error: ")] or [info.message or "it said nothing"]
     raise Failure(ExitCode(code), f"job {name} failed: {lines[-1].removeprefix('error: ')}")
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -21,6 +21,7 @@ from tools.files import read_json_lines
 from tools.ray_nodes import cluster, processes_with
 from train import submit
 from train.submit import main
+from train.toy_flags import toy_flags
 
 _MARK = f"VERITAB_TEST={os.getpid()}"
 
@@ -35,15 +36,7 @@ def _environment() -> dict[str, str]:
 
 def _job(root: pathlib.Path) -> list[str]:
     """A job that trains for ever on next to nothing."""
-    flags = ["tiny", "--root", str(root), "--name", "small", "--data.num-tasks", "64"]
-    flags += ["--data.num-validation-tasks", "8", "--data.shards.group-size", "8"]
-    flags += ["--data.shards.groups-per-part", "4", "--cluster.num-workers", "1"]
-    for kind in ("classification", "regression"):
-        flags += [f"--{kind}.loop.num-steps", "1000000", f"--{kind}.loop.batch-size", "8"]
-        flags += [f"--{kind}.loop.checkpoint-every", "100000", f"--{kind}.loop.log-every", "1"]
-        flags += [f"--{kind}.network.cell.width", "16", f"--{kind}.network.icl.width", "32"]
-        flags += [f"--{kind}.network.icl.num-blocks", "1"]
-    return flags
+    return [*toy_flags(root, num_steps=1_000_000, checkpoint_every=100_000), "--cluster.num-workers", "1"]
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,26 @@
-"""For tests of this package: a network that trains in milliseconds, and tables that it can learn."""
+"""For tests: a network that trains in milliseconds, its state before the first step, and tables that it can learn."""
 
 import numpy as np
+import torch
 
 from model.icl_transformer import ICLConfig
 from model.label_injection import LabelKind
 from model.network import CellConfig, NetworkConfig
 from priors.task import Episode, Task, TaskBatch, TaskKind, collate
+from train.optimization import OptimizerConfig
+from train.state import TrainState, fresh_state
 
 
 def small_network(kind: LabelKind) -> NetworkConfig:
     """A network that trains in milliseconds."""
     cell = CellConfig(width=8, num_rounds=1, num_heads=1, num_inducing=4, num_tokens=2)
     return NetworkConfig(kind=kind, cell=cell, icl=ICLConfig(width=16, num_blocks=1, num_heads=2))
+
+
+def toy_state(kind: TaskKind) -> TrainState:
+    """That network before its first step, on the CPU."""
+    config = small_network(LabelKind(kind.value))
+    return fresh_state(config, OptimizerConfig(), seed=0, device=torch.device("cpu"), identity={})
 
 
 def toy_batch(kind: TaskKind, *, seed: int = 0, lacks_class: bool = False) -> TaskBatch:

@@ -1,4 +1,4 @@
-"""For tests of this package: a training job that takes seconds, one sitting of it, and all that it must end in."""
+"""For tests: a training job that takes seconds, one sitting of it, all that it must end in; a main job of that size."""
 
 import os
 import pathlib
@@ -14,9 +14,11 @@ from priors.task import TaskKind
 from tools import files
 from tools.failure import ExitCode, Failure
 from train import sitting
+from train.cluster import ClusterConfig
 from train.job import Place, TrainingJob
 from train.looks import WatchConfig
 from train.loop import LoopConfig
+from train.presets import DataConfig, ModelConfig, PretrainConfig
 from train.toy import small_network
 
 BATCH_SIZE = 8
@@ -49,6 +51,15 @@ def toy_job(
         num_validation_tasks=2,
         watch=WatchConfig(budget_share=0),
     )
+
+
+def toy_pretraining() -> PretrainConfig:
+    """A main job on one worker: two networks that train in milliseconds."""
+    loop = LoopConfig(num_steps=99, batch_size=BATCH_SIZE, log_every=10, checkpoint_every=50)
+    models = {kind.value: ModelConfig(network=small_network(kind), loop=loop) for kind in LabelKind}
+    shards = ShardConfig(prior=toy_prior(), group_size=BATCH_SIZE, groups_per_part=4)
+    data = DataConfig(shards=shards, num_tasks=8, num_validation_tasks=8)
+    return PretrainConfig(**models, data=data, cluster=ClusterConfig(num_workers=1))
 
 
 # style: run_world gives arguments by position

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from eval.records import network_inputs
 from model.label_injection import LabelKind
 from model.network import Network, NetworkConfig
-from model.precision import mixed_precision
 from model.regression_heads import RegressionHeadKind
 from priors.mixture import VERSION, PriorConfig
 from priors.task import Episode, TaskBatch, collate
 from tools.config import digest
-from train.step import compute_dtype, query_losses
+from train.step import batch_losses, compute_dtype
 
 VALIDATION_SEED = 1  # of the held-out tasks that choose the checkpoint; those that report have other seeds
 
@@ -40,14 +38,11 @@ def validation_figures(network: Network, batches: Sequence[TaskBatch]) -> dict[s
     scalar head and pinball loss for a quantile head, whose figures are named "loss" instead.
     """
     network.eval()
-    device = next(network.parameters()).device
-    dtype = compute_dtype(device)
+    dtype = compute_dtype(next(network.parameters()).device)
     losses: dict[str, list[float]] = collections.defaultdict(list)
     for batch in batches:
-        with mixed_precision(device, dtype):
-            prediction = network(network_inputs(batch, device))
-        per_task = query_losses(prediction, torch.from_numpy(batch.y_query).to(device)).mean(-1).tolist()
-        for family, loss in zip(batch.families, per_task, strict=True):
+        per_task = batch_losses(network, batch, dtype=dtype).mean(-1)
+        for family, loss in zip(batch.families, per_task.tolist(), strict=True):
             losses[family].append(loss)
     name = loss_name(network.config)
     figures = {f"{name}/{family}": float(np.mean(values)) for family, values in sorted(losses.items())}

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from priors.generation import held_out_episodes
 from priors.mixture import PriorConfig
 from priors.task import TaskKind
-from train.state import initial_network
 from train.toy import small_network
 from train.validation import same_shape_batches, validation_figures
 

@@ -12,12 +12,12 @@ import torch
 
 from eval.densities import BayesDensity
 from eval.regret import RegretConfig, measure_regret
+from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from model.network import Network
 from priors.task import TaskKind
 from train import watch as watching
 from train.looks import WatchConfig
-from train.state import initial_network
 from train.toy import small_network
 from train.watch import Watch
 

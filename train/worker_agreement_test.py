@@ -7,22 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from model.label_injection import LabelKind
 from priors.batches import share_of
 from priors.task import TaskBatch, TaskKind
 from tools.failure import ExitCode, Failure
 from train.gloo_world import run_world
 from train.job import Place
 from train.loop import LoopConfig, LoopHooks, train
-from train.optimization import OptimizerConfig
-from train.state import TrainState, fresh_state
 from train.step import StepOptions, training_step
-from train.toy import small_network, toy_batch
-
-
-def _state(kind: TaskKind = TaskKind.REGRESSION) -> TrainState:
-    config = small_network(LabelKind(kind.value))
-    return fresh_state(config, OptimizerConfig(), seed=0, device=torch.device("cpu"), identity={})
+from train.toy import toy_batch, toy_state
 
 
 def _share(batch: TaskBatch, place: Place) -> TaskBatch:
@@ -32,7 +24,7 @@ def _share(batch: TaskBatch, place: Place) -> TaskBatch:
 
 def _gradients(place: Place, accumulation: int) -> dict[str, Any]:
     """Loss and gradient of one step on four tables of very different losses."""
-    state, batch = _state(), toy_batch(TaskKind.REGRESSION)
+    state, batch = toy_state(TaskKind.REGRESSION), toy_batch(TaskKind.REGRESSION)
     batch.y_query[0] *= 1.1
     batch.y_query[3] *= 0.7
     options = StepOptions(accumulation=accumulation)
@@ -57,7 +49,7 @@ def test_shares_and_parts_of_any_size_give_the_gradient_of_the_whole_batch(worke
 
 def _run(place: Place, case: str, folder: str) -> dict[str, Any]:
     """Ten steps during which rank 1 is struck in step 3 as `case` says."""
-    state, events, saves = _state(TaskKind.CLASSIFICATION), [], []
+    state, events, saves = toy_state(TaskKind.CLASSIFICATION), [], []
     asked = iter(range(100))
 
     def batch(step: int) -> TaskBatch:

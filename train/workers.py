@@ -29,7 +29,7 @@ from torch import distributed
 from tools import files, progress, ray_connection, source_archive
 from tools.failure import ExitCode, Failure
 from train import preflight
-from train.cluster import ClusterConfig, NodeSize, Workers, check_address, workers_for
+from train.cluster import ClusterConfig, NodeSize, Workers, workers_for
 from train.events import EventLog
 from train.job import Place, TrainingJob
 from train.sitting import run_job
@@ -61,7 +61,6 @@ def connected(
         Failure: BAD_FLAG for an address or a number that cannot be used; TOO_FEW_RESOURCES with both numbers, or where
             no cluster answers; WORKER_FAILED and NOT_WRITABLE naming a node that cannot work.
     """
-    check_address(config)
     if config.address == "local":  # what is too much anyway is refused before Ray starts
         machine = NodeSize(cpus=os.cpu_count() or 1, gpus=torch.cuda.device_count())
         workers_for(config, nodes=[machine], batch_sizes=batch_sizes)

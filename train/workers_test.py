@@ -11,9 +11,6 @@ import time
 import pytest
 
 from model import checkpoint
-from model.label_injection import LabelKind
-from priors.generation import ShardConfig, ensure_shards
-from priors.mixture import PriorConfig
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 from tools.files import read_json_lines
@@ -22,7 +19,7 @@ from train.cluster import ClusterConfig, Workers
 from train.events import RunEvent
 from train.job import TrainingJob
 from train.loop import LoopConfig
-from train.toy import small_network
+from train.toy_job import BATCH_SIZE, toy_job, toy_shards
 from train.workers import connected, run_jobs
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray warns of its own settings
@@ -38,20 +35,8 @@ def _marked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _job(root: pathlib.Path, kind: TaskKind, *, num_steps: int, every: int = 2) -> TrainingJob:
-    prior = PriorConfig(kind=kind, min_rows=64, max_rows=64, max_features=4)
-    config = ShardConfig(prior=prior, group_size=8, groups_per_part=4)
-    shards = ensure_shards(config, out=root / f"shards-{kind}", num_tasks=32, seed=0)
-    folder = root / "run" / kind.value
-    folder.mkdir(parents=True)
-    return TrainingJob(
-        network=small_network(LabelKind(kind.value)),
-        loop=LoopConfig(num_steps=num_steps, batch_size=8, log_every=1, checkpoint_every=every),
-        seed=0,
-        shards=str(shards.folder),
-        prior=prior,
-        folder=str(folder),
-        num_validation_tasks=8,
-    )
+    loop = LoopConfig(num_steps=num_steps, batch_size=BATCH_SIZE, log_every=1, checkpoint_every=every)
+    return toy_job(toy_shards(root / f"shards-{kind}", kind=kind), root / "run", loop=loop, kind=kind)
 
 
 def _last_step(job: TrainingJob) -> int:
@@ -121,7 +106,7 @@ def test_two_workers_train_both_models_and_a_refusal_comes_back_as_it_was(tmp_pa
     """One Ray job, two models; then a worker's Failure reaches the user with its own exit code, without retries."""
     jobs = [_job(tmp_path, kind, num_steps=4) for kind in TaskKind]
     niceness: set[int] = set()
-    with connected(ClusterConfig(num_workers=2), batch_sizes=[8]) as workers:
+    with connected(ClusterConfig(num_workers=2), batch_sizes=[BATCH_SIZE]) as workers:
         assert workers == Workers(count=2, gpus_each=0)
         run_jobs(jobs, workers, poll=lambda: niceness.update(_niceness(jobs[0])))
         for job in jobs:
@@ -144,7 +129,7 @@ def test_dead_workers_are_replaced_three_times_and_a_stop_costs_no_step(tmp_path
     """
     job = _job(tmp_path, TaskKind.CLASSIFICATION, num_steps=1_000_000, every=_EVERY)
     killer, interrupter = _Killer(job, [1, 0, 1, 0]), _Interrupter(job)
-    with connected(ClusterConfig(num_workers=2), batch_sizes=[8]) as workers:
+    with connected(ClusterConfig(num_workers=2), batch_sizes=[BATCH_SIZE]) as workers:
         with pytest.raises(Failure) as caught:
             run_jobs([job], workers, poll=killer)
         assert caught.value.code is ExitCode.WORKER_FAILED and "failed 4 times" in caught.value.message
@@ -167,7 +152,7 @@ def test_dead_workers_are_replaced_three_times_and_a_stop_costs_no_step(tmp_path
 def test_more_workers_than_cores_are_refused_with_both_numbers() -> None:
     """T5: one line, at once: Ray is not even started."""
     start = time.monotonic()
-    with pytest.raises(Failure) as caught, connected(ClusterConfig(num_workers=4096), batch_sizes=[8]):
+    with pytest.raises(Failure) as caught, connected(ClusterConfig(num_workers=4096), batch_sizes=[BATCH_SIZE]):
         pass
     assert caught.value.code is ExitCode.TOO_FEW_RESOURCES
     assert "4096" in caught.value.message and "CPU workers" in caught.value.message
@@ -176,14 +161,14 @@ def test_more_workers_than_cores_are_refused_with_both_numbers() -> None:
 
 def test_gpus_on_a_machine_without_any_are_refused() -> None:
     """T5: Ray alone would wait for ever."""
-    with pytest.raises(Failure) as caught, connected(ClusterConfig(gpus_per_worker=64), batch_sizes=[8]):
+    with pytest.raises(Failure) as caught, connected(ClusterConfig(gpus_per_worker=64), batch_sizes=[BATCH_SIZE]):
         pass
     assert caught.value.code is ExitCode.TOO_FEW_RESOURCES
 
 
 @pytest.mark.parametrize("address", ["ray://head:10001", "10.0.0.1:6379"])
 def test_an_address_that_cannot_be_used_is_refused_before_ray_starts(address: str) -> None:
-    with pytest.raises(Failure) as caught, connected(ClusterConfig(address=address), batch_sizes=[8]):
+    with pytest.raises(Failure) as caught, connected(ClusterConfig(address=address), batch_sizes=[BATCH_SIZE]):
         pass
     assert caught.value.code is ExitCode.BAD_FLAG
     assert address in caught.value.message

@@ -12,9 +12,6 @@ import pytest
 import torch
 
 from model import checkpoint
-from model.label_injection import LabelKind
-from priors.generation import ShardConfig, ensure_shards
-from priors.mixture import PriorConfig
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 from tools.files import append_json_line, read_json_lines
@@ -25,33 +22,23 @@ from train.looks import WatchConfig
 from train.loop import LoopConfig
 from train.sitting import run_job
 from train.state import fresh_state
-from train.toy import small_network, toy_batch
+from train.toy import toy_batch
+from train.toy_job import BATCH_SIZE, toy_job, toy_shards
 from train.writer import Writer
 
-_PRIOR = PriorConfig(min_rows=64, max_rows=64, max_features=4)
 _ALWAYS = WatchConfig(budget_share=0.99, num_regret_tasks=1, num_tables=1, max_rows=32)
 _NEVER = WatchConfig(budget_share=0.0)
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
-    out = tmp_path_factory.mktemp("shards")
-    config = ShardConfig(prior=_PRIOR, group_size=8, groups_per_part=4)
-    return str(ensure_shards(config, out=out, num_tasks=64, seed=0).folder)
+    return toy_shards(tmp_path_factory.mktemp("shards"))
 
 
 def _job(shards: str, folder: pathlib.Path, *, watch: WatchConfig = _NEVER, num_steps: int = 6) -> TrainingJob:
-    folder.mkdir(parents=True, exist_ok=True)
-    return TrainingJob(
-        network=dataclasses.replace(small_network(LabelKind.CLASSIFICATION), max_features=40),
-        loop=LoopConfig(num_steps=num_steps, batch_size=8, log_every=1, checkpoint_every=2),
-        seed=0,
-        shards=shards,
-        prior=_PRIOR,
-        folder=str(folder),
-        num_validation_tasks=8,
-        watch=watch,
-    )
+    loop = LoopConfig(num_steps=num_steps, batch_size=BATCH_SIZE, log_every=1, checkpoint_every=2)
+    job = toy_job(shards, folder, loop=loop)
+    return dataclasses.replace(job, network=dataclasses.replace(job.network, max_features=40), watch=watch)
 
 
 def _events(job: TrainingJob) -> list[tuple[str, int]]:
@@ -69,7 +56,7 @@ def _die() -> bool:
 
 
 def test_events_tell_a_training_in_order(shards: str, tmp_path: pathlib.Path) -> None:
-    job = _job(shards, tmp_path / "run" / "classification", num_steps=4)
+    job = _job(shards, tmp_path / "run", num_steps=4)
     run_job(job, Place())
     saved = RunEvent.CHECKPOINT_SAVED
     assert _events(job) == [("training started", 0), (saved, 2), (saved, 4), ("training ended", 4)]
@@ -80,7 +67,7 @@ def test_events_tell_a_training_in_order(shards: str, tmp_path: pathlib.Path) ->
 
 def test_a_stop_and_the_loss_of_a_worker_are_told_apart(shards: str, tmp_path: pathlib.Path) -> None:
     """T4, T6: whoever comes after a worker that died says so, and from where training goes on."""
-    job = _job(shards, tmp_path / "run" / "classification")
+    job = _job(shards, tmp_path / "run")
     with pytest.raises(Failure):
         run_job(job, Place(), should_stop=_after(2, lambda: True))
     with pytest.raises(RuntimeError):
@@ -101,7 +88,7 @@ def test_a_stop_and_the_loss_of_a_worker_are_told_apart(shards: str, tmp_path: p
 def test_looks_are_recorded_and_choose_and_change_nothing(shards: str, tmp_path: pathlib.Path) -> None:
     """Same steps looked at however the training is cut; weights, validation and the best step as without any look."""
     plain, watched, cut = (
-        _job(shards, tmp_path / name / "c", watch=watch)
+        _job(shards, tmp_path / name, watch=watch)
         for name, watch in (("plain", _NEVER), ("watched", _ALWAYS), ("cut", _ALWAYS))
     )
     run_job(plain, Place())
@@ -114,10 +101,11 @@ def test_looks_are_recorded_and_choose_and_change_nothing(shards: str, tmp_path:
     assert _records(watched, "watch/tables/auc_ovo") and not _records(plain, "watch/regret")
     for job in (watched, cut):
         assert _figures(job, "validation/nll") == _figures(plain, "validation/nll")
-        assert (pathlib.Path(job.folder) / "best.json").read_bytes() == (
-            tmp_path / "plain" / "c" / "best.json"
-        ).read_bytes()
-        assert _weights(job) == _weights(plain)
+        assert _best(job) == _best(plain) and _weights(job) == _weights(plain)
+
+
+def _best(job: TrainingJob) -> bytes:
+    return (pathlib.Path(job.folder) / "best.json").read_bytes()
 
 
 def _records(job: TrainingJob, name: str) -> list[dict[str, Any]]:
@@ -136,7 +124,7 @@ def test_the_share_of_evaluation_is_measured_and_told_once_where_it_is_too_large
     shards: str, tmp_path: pathlib.Path
 ) -> None:
     watch = dataclasses.replace(_ALWAYS, budget_share=1e-6)
-    job = _job(shards, tmp_path / "run" / "c", watch=watch, num_steps=8)
+    job = _job(shards, tmp_path / "run", watch=watch, num_steps=8)
     run_job(job, Place())
     shares = _figures(job, "train/evaluation_share")
     assert list(shares) == [2, 4, 6, 8] and all(0 < share < 1 for share in shares.values())
@@ -145,7 +133,7 @@ def test_the_share_of_evaluation_is_measured_and_told_once_where_it_is_too_large
 
 
 def test_what_cannot_be_watched_stops_no_training(shards: str, tmp_path: pathlib.Path) -> None:
-    job = _job(shards, tmp_path / "run" / "c", watch=_ALWAYS, num_steps=4)
+    job = _job(shards, tmp_path / "run", watch=_ALWAYS, num_steps=4)
     job = dataclasses.replace(job, tables=str(tmp_path / "on another node"))
     run_job(job, Place())
     assert job.is_complete() and _records(job, "watch/regret")
@@ -157,7 +145,7 @@ def test_a_checkpoint_without_room_is_refused_with_both_numbers_and_leaves_nothi
     shards: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D5: nothing half-committed; the run goes on once there is room."""
-    job = _job(shards, tmp_path / "run" / "c")
+    job = _job(shards, tmp_path / "run")
     usage = shutil.disk_usage(tmp_path)
     rooms = iter([usage.free, 1000])
     with monkeypatch.context() as patched, pytest.raises(Failure) as caught:
@@ -179,7 +167,7 @@ def _writer(job: TrainingJob, *, step: int) -> Writer:
 
 
 def test_an_early_warning_is_told_once_also_by_whoever_goes_on(shards: str, tmp_path: pathlib.Path) -> None:
-    job = _job(shards, tmp_path / "run" / "c")
+    job = _job(shards, tmp_path / "run")
     losses = 0.6 + 0.01 * np.random.default_rng(0).normal(size=80)
     losses[60:] += 1.0
     for first, end in ((0, 60), (60, 70), (70, 80)):  # a sitting knows what was best, and what was told, before it
@@ -193,7 +181,7 @@ def test_an_early_warning_is_told_once_also_by_whoever_goes_on(shards: str, tmp_
 def test_records_after_the_checkpoint_are_dropped_and_a_torn_line_with_them(
     shards: str, tmp_path: pathlib.Path
 ) -> None:
-    job = _job(shards, tmp_path / "run" / "c")
+    job = _job(shards, tmp_path / "run")
     for step in range(1, 6):
         append_json_line(job.metrics, {"step": step})
     with job.metrics.open("a") as file:
@@ -206,7 +194,7 @@ def test_records_of_other_validation_tasks_are_no_measure_for_those_of_today(
     shards: str, tmp_path: pathlib.Path
 ) -> None:
     """T3: a sitting with other validation tasks, and each one after it, warns against its own best figure alone."""
-    job = _job(shards, tmp_path / "run" / "c", num_steps=2)
+    job = _job(shards, tmp_path / "run", num_steps=2)
     run_job(job, Place())
     (found,) = _figures(job, "validation/nll").values()
     job.metrics.write_text(job.metrics.read_text().replace(str(found), str(found - 9)))

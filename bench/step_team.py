@@ -1,7 +1,7 @@
-"""How long a training step takes: ours, and the two-way transformer's, in processes of so many threads each.
+"""Processes that make training steps together under the clock: our steps, and the two-way transformer's.
 
-A team of processes makes a step together: each computes its share of the batch, gradients are averaged over gloo, and
-each applies the update. All tables are of one size, without padding, half of their rows context.
+Each computes its share of the batch, gradients are averaged over gloo, and each applies the update. All tables are of
+one size, without padding, half of their rows context.
 """
 
 import dataclasses
@@ -20,8 +20,10 @@ import torch
 from torch import distributed, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from eval.two_way_transformer import TwoWayForm, TwoWayTransformer, two_way_loss, two_way_optimizer
+from bench.two_way_training import two_way_step
+from eval.two_way_transformer import TwoWayForm, TwoWayTransformer, two_way_optimizer
 from model import presets
+from model.initialisation import initial_network, initialised
 from model.label_injection import LabelKind
 from model.network import Network
 from priors.task import TaskBatch, TaskKind
@@ -29,7 +31,7 @@ from tools.failure import ExitCode, Failure
 from tools.parent import follow_parent
 from train.optimization import OptimizerConfig
 from train.optimizers import make_optimizer
-from train.step import Share, average_gradients, training_step
+from train.step import training_step
 
 _FACTOR = 0.01  # of the peak learning rates: weights must move, not blow up on tables without sense
 _END_SECONDS = 10.0  # what a process that failed needs to end
@@ -220,11 +222,9 @@ def _requests(pipe: Connection) -> Iterable[tuple[StepPlan, StepCase, int]]:
 
 def _made(model: StepModel, kind: TaskKind) -> nn.Module:
     """A fresh model; its numbers do not matter."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # style: layers initialise themselves from the global generator, restored after this
-        if model in (StepModel.TINY, StepModel.SMALL):
-            return Network(getattr(presets, model.value)(LabelKind(kind.value)))
-        return TwoWayTransformer(TwoWayForm(model.value))
+    if model in (StepModel.TINY, StepModel.SMALL):
+        return initial_network(getattr(presets, model.value)(LabelKind(kind.value)), seed=0)
+    return initialised(lambda: TwoWayTransformer(TwoWayForm(model.value)), seed=0)
 
 
 def _step(model: nn.Module, batch: TaskBatch, *, dtype: torch.dtype) -> Callable[[], object]:
@@ -233,15 +233,4 @@ def _step(model: nn.Module, batch: TaskBatch, *, dtype: torch.dtype) -> Callable
         optimizer = make_optimizer(model, OptimizerConfig())
         return functools.partial(training_step, model, optimizer, batch=batch, factor=_FACTOR, dtype=dtype)
     optimizer = two_way_optimizer(model, learning_rate=1e-3 * _FACTOR)
-    return functools.partial(_two_way_step, model, optimizer, batch=batch, dtype=dtype)
-
-
-def _two_way_step(
-    model: TwoWayTransformer, optimizer: torch.optim.Optimizer, *, batch: TaskBatch, dtype: torch.dtype
-) -> None:
-    optimizer.zero_grad()
-    loss = two_way_loss(model, batch=batch, dtype=dtype)
-    loss.backward()
-    average_gradients(model, Share(loss=loss.detach(), tasks=len(batch.families)))
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
+    return functools.partial(two_way_step, model, optimizer, batch=batch, dtype=dtype)

@@ -1,8 +1,8 @@
-"""Test of bench/overhead.py: a short round on a real Ray instance."""
+"""Tests of bench/ray_cost.py: a short round on a real Ray instance."""
 
 import pytest
 
-from bench.overhead import LEAST_OF_TWO, LEAST_ON_RAY, measure_overhead
+from bench.ray_cost import LEAST_OF_TWO, LEAST_ON_RAY, measure_overhead
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray warns of its own settings
 

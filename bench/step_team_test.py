@@ -5,7 +5,7 @@ import multiprocessing
 import pytest
 import torch
 
-from bench.step_speed import (
+from bench.step_team import (
     StepCase,
     StepModel,
     StepPlan,

@@ -1,6 +1,7 @@
 """What Ray and a second worker cost (T8): the subject `ray` of `//tools:bench`."""
 
 import dataclasses
+import functools
 import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from tools import progress
 from tools.failure import ExitCode, Failure
 from train.cluster import ClusterConfig
 from train.job import Place, TrainingJob
+from train.presets import PretrainConfig, tiny
 from train.sitting import run_job
 
 TITLE, PEER = "Training on Ray: the same steps in one run", "without"
@@ -51,7 +53,7 @@ class RayBenchConfig:
 
 
 def ray() -> RayBenchConfig:
-    """Steps of `tiny` bare, on Ray with one worker, and with two: about 5 minutes on 2 cores."""
+    """Steps of `tiny` bare, on Ray with one worker, and with two: about 10 minutes on 2 cores."""
     return RayBenchConfig()
 
 
@@ -67,14 +69,17 @@ def measure(config: RayBenchConfig, *, save: SaveRows) -> list[BenchRow]:
     return rows
 
 
-def measure_overhead(*, num_steps: int, rounds: int) -> Iterator[tuple[BenchRow, BenchRow]]:
-    """Trains the classification model of `tiny` in turn bare, with one worker and with two, one thread each.
+def measure_overhead(
+    *, num_steps: int, rounds: int, config: PretrainConfig = tiny()
+) -> Iterator[tuple[BenchRow, BenchRow]]:
+    """Trains a classification model in turn bare, with one worker and with two, one thread each.
 
     A rate is that of ten steps; the first ten, in which processes and caches come up, count nowhere.
 
     Args:
         num_steps: of each sitting, more than ten.
         rounds: how often each side trains, from its first step.
+        config: whose model is trained.
 
     Yields:
         After every round: one worker on Ray beside the bare loop, and two workers beside one.
@@ -82,20 +87,21 @@ def measure_overhead(*, num_steps: int, rounds: int) -> Iterator[tuple[BenchRow,
     bare: list[float] = []
     on_ray: dict[int, list[float]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory() as name:
-        folder, steps = pathlib.Path(name), {"num_steps": num_steps, "drawn_steps": _DRAWN_STEPS}
+        folder = pathlib.Path(name)
+        short = functools.partial(short_job, folder, num_steps=num_steps, drawn_steps=_DRAWN_STEPS, config=config)
         for number in range(rounds):
-            job = short_job(folder, f"bare-{number}", **steps)
+            job = short(f"bare-{number}")
             run_job(job, Place())
             bare += _rates(job)
             for count, found in on_ray.items():
-                job = short_job(folder, f"{count}-{number}", **steps)
+                job = short(f"{count}-{number}")
                 run_on_ray(job, ClusterConfig(num_workers=count))
                 found += _rates(job)
             yield _rows(bare, on_ray[1], on_ray[2])
 
 
 def _rows(bare: Sequence[float], one: Sequence[float], two: Sequence[float]) -> tuple[BenchRow, BenchRow]:
-    note = f"tiny, one thread a worker; medians over {len(bare)} rates of {WINDOW} steps"
+    note = f"one thread a worker; medians over {len(bare)} rates of {WINDOW} steps"
     return (
         measured_row(
             name="1 worker on Ray beside the bare loop",

@@ -1,4 +1,4 @@
-"""Short trainings of the classification model of `tiny`, a record every ten steps: what the bench times whole."""
+"""Short trainings of a classification model, a record every ten steps: what the bench times whole."""
 
 import dataclasses
 import pathlib
@@ -11,7 +11,7 @@ from train.cluster import ClusterConfig, Workers
 from train.feed import TaskSource
 from train.job import TrainingJob
 from train.model_job import model_job
-from train.presets import tiny
+from train.presets import PretrainConfig, tiny
 
 WINDOW = 10
 """Steps of a record."""
@@ -26,6 +26,7 @@ def short_job(
     num_steps: int,
     drawn_steps: int | None = None,
     source: TaskSource = TaskSource.SHARDS,
+    config: PretrainConfig = tiny(),
 ) -> TrainingJob:
     """A job in a new folder `name` under `root`, where its shards are made, or lie from another one.
 
@@ -35,8 +36,8 @@ def short_job(
         num_steps: of the run.
         drawn_steps: how many steps have tasks of their own; later ones read them again. By default all.
         source: where tasks come from.
+        config: whose classification model is trained.
     """
-    config = tiny()
     model = config.models()[_KIND]
     loop = dataclasses.replace(model.loop, num_steps=num_steps, log_every=WINDOW, checkpoint_every=num_steps)
     num_tasks = (drawn_steps or num_steps) * loop.batch_size

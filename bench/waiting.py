@@ -1,4 +1,4 @@
-"""How long training waits for its tasks: short runs of the preset `tiny`, on shards and on tasks drawn beside them."""
+"""How long training waits for its tasks: short runs, on shards and on tasks drawn beside them."""
 
 import dataclasses
 import pathlib
@@ -9,6 +9,7 @@ from bench.short_training import WINDOW, run_on_ray, short_job, windows
 from train.cluster import ClusterConfig, Workers
 from train.feed import TaskSource
 from train.job import TrainingJob
+from train.presets import PretrainConfig, tiny
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,16 +33,19 @@ class Waiting:
     tasks_per_second: float
 
 
-def measure_waiting(*, num_steps: int, cluster: ClusterConfig = ClusterConfig()) -> Iterator[Waiting]:
-    """Trains the classification model of `tiny` for `num_steps` steps on tasks of each source.
+def measure_waiting(
+    *, num_steps: int, cluster: ClusterConfig = ClusterConfig(), config: PretrainConfig = tiny()
+) -> Iterator[Waiting]:
+    """Trains a classification model for `num_steps` steps on tasks of each source.
 
     Args:
         num_steps: more than ten.
         cluster: where; by default this machine, a worker for each core.
+        config: whose model is trained.
     """
     for source in TaskSource:
         with tempfile.TemporaryDirectory() as folder:
-            job = short_job(pathlib.Path(folder), "run", num_steps=num_steps, source=source)
+            job = short_job(pathlib.Path(folder), "run", num_steps=num_steps, source=source, config=config)
             workers = run_on_ray(job, cluster)
             yield _read(job, source, workers)
 

@@ -12,6 +12,7 @@ import os
 import pathlib
 import platform
 import shutil
+import textwrap
 import threading
 import time
 import uuid
@@ -43,6 +44,7 @@ _STOP_SECONDS = 20.0  # for a checkpoint; Ray and the tracker then have ten to c
 _LOOK_SECONDS = 1.0  # between two looks at the stop file
 _RESIZE_SECONDS = 60.0  # how often an elastic group looks for further nodes
 _LOOPBACK = "127.0.0.1"
+_CAUSE_CHARACTERS = 200  # of what Ray says
 _FIRST_PARTY = ("tools", "priors", "model", "eval", "train")
 
 
@@ -149,7 +151,7 @@ def run_jobs(jobs: Sequence[TrainingJob], workers: Workers, *, poll: Callable[[]
         stop.unlink(missing_ok=True)
         shutil.rmtree(storage, ignore_errors=True)
     if errors:
-        cause = str(errors[0]).strip().split("\n")[-1]
+        cause = textwrap.shorten(str(errors[0]).strip().split("\n")[-1], _CAUSE_CHARACTERS)
         mend = "run the same command again to go on from the newest checkpoint"
         what = f"failed {_MAX_FAILURES + 1} times"
         if isinstance(errors[0], ray_train.ControllerError):

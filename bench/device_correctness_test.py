@@ -32,14 +32,14 @@ def test_a_device_that_computes_what_the_cpu_does_passes_on_every_path() -> None
     assert steps.passed and steps.value == pytest.approx(0.0, abs=1e-6)
 
 
-def test_one_matrix_that_is_another_on_the_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_norm_that_is_another_on_the_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = copy.deepcopy
 
     def spoiled(value: Any, *rest: Any) -> Any:
         found = whole(value, *rest)
         if isinstance(found, Network):
             with torch.no_grad():
-                next(parameter for parameter in found.icl.blocks[-1].parameters() if parameter.dim() > 1).mul_(1.5)
+                found.icl.norm.weight.mul_(1.5)
         return found
 
     monkeypatch.setattr(device_correctness.copy, "deepcopy", spoiled)

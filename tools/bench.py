@@ -46,10 +46,10 @@ def main() -> None:
 
 
 def _main(argv: list[str]) -> None:
-    name, config = configs.parse_preset(_BENCHES, argv, program="bazel run //tools:bench --")
+    name, config = configs.parse_preset(_BENCHES, argv, program="bazel run //tools:bench --", noun="subject")
     os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
     if config.json is not None:
-        paths.writable_folder(paths.user_path(config.json).parent, flag="--json")
+        paths.writable_file(config.json, flag="--json")
     console = rich.console.Console()
     if not console.is_terminal:
         console = rich.console.Console(width=130)

@@ -8,6 +8,7 @@ on this machine's CPU, as the table's title then says. `--write` renews the tabl
 """
 
 import dataclasses
+import math
 import os
 import pathlib
 
@@ -23,6 +24,10 @@ from tools.failure import ExitCode, Failure, run_program
 
 _PRESETS = ("small", "base", "large")
 _DOCUMENT = pathlib.Path("docs/cost.md")
+_ABOVE_ZERO = ("chip_tflops", "link_gigabytes", "mtbf_hours", "checkpoint_seconds")
+_FROM_ZERO = ("link_microseconds", "step_milliseconds", "restart_seconds")
+_MOST_GPUS = 16_384  # a number for each of them and each simulated step: a quarter of a GB at once
+_MOST_TASKS = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,14 +69,19 @@ class CostConfig:
         """
         if not 0 < self.mfu <= 1:
             raise Failure(ExitCode.BAD_FLAG, f"--mfu {self.mfu} is no share: give a number above 0, up to 1")
-        for name in ("chip_tflops", "link_gigabytes", "mtbf_hours", "checkpoint_seconds"):
-            if not getattr(self, name) > 0:
+        for name in (*_ABOVE_ZERO, *_FROM_ZERO):
+            value, mend = getattr(self, name), "a number above 0" if name in _ABOVE_ZERO else "0 or more"
+            if not 0 <= value < math.inf or (value == 0 and name in _ABOVE_ZERO):
                 flag = name.replace("_", "-")
-                raise Failure(ExitCode.BAD_FLAG, f"--{flag} {getattr(self, name)} is too small: give more than 0")
-        if min((*self.gpus, self.tasks_per_gpu)) < 1:
-            raise Failure(
-                ExitCode.BAD_FLAG, f"--gpus {self.gpus}, --tasks-per-gpu {self.tasks_per_gpu}: give 1 or more"
-            )
+                raise Failure(ExitCode.BAD_FLAG, f"--{flag} {value} is out of range: give {mend}")
+        if not self.gpus:
+            raise Failure(ExitCode.BAD_FLAG, "--gpus has no value: give one number of GPUs or more")
+        for flag, value, most in (
+            *(("gpus", number, _MOST_GPUS) for number in self.gpus),
+            ("tasks-per-gpu", self.tasks_per_gpu, _MOST_TASKS),
+        ):
+            if not 1 <= value <= most:
+                raise Failure(ExitCode.BAD_FLAG, f"--{flag} {value} is out of range: give 1 to {most}")
 
     def assumptions(self) -> Assumptions:
         """In SI units."""
@@ -94,6 +104,8 @@ def main() -> None:
 
 def _main(argv: list[str]) -> None:
     config = configs.parse_flags(CostConfig, argv, program="bazel run //bench:cost --")
+    target = paths.writable_file(config.json, flag="--json") if config.json is not None else None
+    document = _document() if config.write else None
     times = _times(config)
     progress.say("counting the networks' steps")
     costs = [model_cost(preset, kind) for preset in _PRESETS for kind in TaskKind]
@@ -105,10 +117,10 @@ def _main(argv: list[str]) -> None:
         console = rich.console.Console(width=150)
     for table in (*tables, slow):
         console.print(table.terminal())
-    if config.write:
-        _write(paths.workspace() / _DOCUMENT, tables, slow)
-    if config.json is not None:
-        files.write_json(paths.user_path(config.json), _record(config, costs, times=times, stragglers=slow))
+    if document is not None:
+        _write(document, tables, slow)
+    if target is not None:
+        files.write_json(target, _record(config, costs, times=times, stragglers=slow))
 
 
 def _times(config: CostConfig) -> StepTimes:
@@ -130,9 +142,14 @@ def _times(config: CostConfig) -> StepTimes:
     )
 
 
-def _write(path: pathlib.Path, tables: list[CostTable], stragglers: CostTable) -> None:
+def _document() -> pathlib.Path:
+    path = paths.workspace() / _DOCUMENT
     if not path.is_file():
-        raise Failure(ExitCode.NOT_FOUND, f"{path} is not there: run this in the repository")
+        raise Failure(ExitCode.NOT_FOUND, f"--write: {path} is not there: run this in the repository")
+    return path
+
+
+def _write(path: pathlib.Path, tables: list[CostTable], stragglers: CostTable) -> None:
     text = renewed(path.read_text(), name="computed tables", tables=tables)
     files.write_bytes(path, renewed(text, name="simulated table", tables=[stragglers]).encode())
 

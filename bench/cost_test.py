@@ -1,5 +1,6 @@
 """Tests of the cost program and of the tables in docs/cost.md."""
 
+import dataclasses
 import io
 import pathlib
 
@@ -41,10 +42,45 @@ def test_a_table_is_shown_with_its_title_and_every_cell() -> None:
     assert all(word in text for word in ("T", "model", "tasks", "small", "base", "2"))
 
 
-@pytest.mark.parametrize(
-    "flags", [{"mfu": 0.0}, {"mfu": 1.5}, {"chip_tflops": 0.0}, {"gpus": (0,)}, {"mtbf_hours": -1.0}]
-)
-def test_numbers_with_which_nothing_can_be_reckoned_are_refused(flags: dict[str, float]) -> None:
+_NO_NUMBERS = {
+    "mfu": ("0.0", "1.5", "nan"),
+    "gpus": ("0", "16385"),
+    "tasks_per_gpu": ("0", "10001"),
+    **dict.fromkeys(cost._ABOVE_ZERO, ("0.0", "-1.0", "nan", "inf")),
+    **dict.fromkeys(cost._FROM_ZERO, ("-1.0", "nan", "inf")),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, some in _NO_NUMBERS.items() for value in some])
+def test_numbers_with_which_nothing_can_be_reckoned_are_refused_by_flag_and_value(name: str, value: str) -> None:
+    flag = f"--{name.replace('_', '-')}"
     with pytest.raises(Failure) as refused:
-        cost.CostConfig(**flags)
-    assert refused.value.code is ExitCode.BAD_FLAG and str(next(iter(flags.values()))) in refused.value.message
+        cost._main([flag, value])
+    assert refused.value.code is ExitCode.BAD_FLAG and refused.value.message.startswith(f"{flag} {value} ")
+    assert ": give " in refused.value.message
+
+
+def test_every_number_is_checked_and_none_of_gpus_is_refused() -> None:
+    numbers = {field.name for field in dataclasses.fields(cost.CostConfig)} - {"times", "write", "json"}
+    assert set(_NO_NUMBERS) == numbers
+    with pytest.raises(Failure, match="--gpus has no value: give one"):
+        cost._main(["--gpus"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (["--json", "/proc/absent/cost.json"], ExitCode.NOT_WRITABLE, "--json /proc/absent is not writable"),
+        (["--json", "/tmp"], ExitCode.NOT_WRITABLE, "--json /tmp is a folder"),
+        (["--times", "/absent.json"], ExitCode.NOT_FOUND, "--times /absent.json holds no step times"),
+        (["--write"], ExitCode.NOT_FOUND, "cost.md is not there: run this in the repository"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused_before_anything_is_counted(
+    flags: list[str], code: ExitCode, words: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "measure_times", None)
+    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(tmp_path))
+    with pytest.raises(Failure) as refused:
+        cost._main(flags)
+    assert refused.value.code is code and words in refused.value.message

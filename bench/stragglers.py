@@ -10,6 +10,7 @@ import json
 import math
 import pathlib
 import statistics
+from typing import Any
 
 import numpy as np
 import torch
@@ -161,14 +162,23 @@ def read_times(path: pathlib.Path) -> StepTimes:
         report = json.loads(path.read_bytes())
         found = [finding["facts"] for finding in report["sections"]["speed"]["findings"]]
         label = f"{report['machine']['gpu']}, measured by tools/gpu_check.py on {report['machine']['date'][:10]}"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        measured = [_step_in(facts) for facts in found if facts.get("seconds")]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         mend = "give a file that tools/gpu_check.py --json wrote"
         raise Failure(ExitCode.NOT_FOUND, f"--times {path} holds no step times ({error}): {mend}") from error
-    kept = [facts for facts in found if facts.get("seconds")]
-    if len(kept) < 2:
+    if len(measured) < 2:
         mend = "give one whose section `speed` is whole"
-        raise Failure(ExitCode.NOT_FOUND, f"--times {path} holds {len(kept)} measured steps: {mend}")
-    return _fitted(label, [(facts["flops_per_task"] * facts["batch"], facts["seconds"]) for facts in kept])
+        raise Failure(ExitCode.NOT_FOUND, f"--times {path} holds {len(measured)} measured steps: {mend}")
+    return _fitted(label, measured)
+
+
+def _step_in(facts: dict[str, Any]) -> tuple[float, list[float]]:
+    """FLOPs and seconds of a finding."""
+    flops, seconds = facts["flops_per_task"] * facts["batch"], facts["seconds"]
+    for number in (flops, *seconds):
+        if not 0 < number < math.inf:
+            raise ValueError(f"a step of {flops} FLOPs and {seconds} s")
+    return flops, seconds
 
 
 def measure_times(label: str) -> StepTimes:

@@ -64,7 +64,32 @@ def test_step_times_of_a_gpu_are_read_from_its_check(tmp_path: pathlib.Path) -> 
     times = read_times(path)
     assert times.overhead_seconds == pytest.approx(0.01) and times.flops_per_second == pytest.approx(1e12)
     assert times.jitter == 0.0 and "a chip" in times.label and "2026-01-02" in times.label
-    path.write_text("{}")
-    with pytest.raises(Failure) as refused:
-        read_times(path)
-    assert refused.value.code is ExitCode.NOT_FOUND and "gpu_check.py" in refused.value.message
+
+
+_NO_TIMES = (
+    "{}",
+    "[" * 1_000_000,
+    "[]",
+    '{"facts": 1}',
+    *(
+        f'{{"facts": {{{text}}}}}'
+        for text in (
+            '"seconds": [0.1]',
+            '"seconds": [0.0], "flops_per_task": 1, "batch": 1',
+            '"seconds": [NaN], "flops_per_task": 1, "batch": 1',
+            '"seconds": ["0.1"], "flops_per_task": 1, "batch": 1',
+            '"seconds": [0.1], "flops_per_task": -1, "batch": 1',
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("finding", _NO_TIMES)
+def test_a_file_without_step_times_is_refused_by_flag_and_name(finding: str, tmp_path: pathlib.Path) -> None:
+    path, machine = tmp_path / "found.json", '"machine": {"gpu": "a chip", "date": "2026-01-02T03:04:05"}'
+    for text in (finding, f'{{{machine}, "sections": {{"speed": {{"findings": [{finding}, {finding}]}}}}}}'):
+        path.write_text(text)
+        with pytest.raises(Failure) as refused:
+            read_times(path)
+        assert refused.value.code is ExitCode.NOT_FOUND and f"--times {path}" in refused.value.message
+        assert "gpu_check.py" in refused.value.message

@@ -187,7 +187,7 @@ def measure_time_to_target(config: TimeToTargetConfig) -> TimeToTarget:
     program = seconds_since_start()
     for flag, path in (("--json", config.json), ("--picture", config.picture)):
         if path is not None:
-            paths.writable_folder(paths.user_path(path).parent, flag=flag)
+            paths.writable_file(path, flag=flag)
     choice = _choice(config)
     selection = target_tables(choice)
     for name, reason in selection.skipped.items():

@@ -108,8 +108,9 @@ def _read_manifest(folder: pathlib.Path) -> list[dict[str, Any]]:
     try:
         entries = json.loads(path.read_bytes())
     except OSError as error:
-        why = f"cannot be opened ({error.strerror}): give a folder that holds one, with the tables that it lists"
-        raise Failure(ExitCode.NOT_FOUND, f"table manifest {path} {why}") from error
+        what = f"--tables {folder} holds no {MANIFEST} that can be opened ({error.strerror})"
+        mend = "give a folder that holds one, with the tables that it lists"
+        raise Failure(ExitCode.NOT_FOUND, f"{what}: {mend}") from error
     except ValueError as error:
         raise Failure(ExitCode.TABLE_FILE, f"table manifest {path} is not JSON ({error}): mend it there") from error
     if not isinstance(entries, list):

@@ -263,7 +263,9 @@ def test_a_truncated_file_is_refused(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_folder_without_a_readable_manifest_is_refused(tmp_path: pathlib.Path) -> None:
-    assert _folder_refusal(tmp_path / "absent").code is ExitCode.NOT_FOUND
+    absent = _folder_refusal(tmp_path / "absent")
+    assert absent.code is ExitCode.NOT_FOUND
+    assert absent.message.startswith(f"--tables {tmp_path / 'absent'} holds no manifest.json that can be opened")
     for content in ("{", "{}", "[1]", "[{}]"):
         (tmp_path / "manifest.json").write_text(content)
         assert _folder_refusal(tmp_path).code is ExitCode.TABLE_FILE

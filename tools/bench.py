@@ -43,10 +43,10 @@ def main() -> None:
 
 
 def _main(argv: list[str]) -> None:
-    name, config = configs.parse_preset(_BENCHES, argv, program="bazel run //tools:bench --")
+    name, config = configs.parse_preset(_BENCHES, argv, program="bazel run //tools:bench --", noun="subject")
     ray_session.export_settings()
     if config.json is not None:
-        paths.writable_folder(paths.user_path(config.json).parent, flag="--json")
+        paths.writable_file(config.json, flag="--json")
     console = rich.console.Console()
     if not console.is_terminal:
         console = rich.console.Console(width=130)

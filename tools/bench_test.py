@@ -92,7 +92,10 @@ def test_steps_are_written_beside_the_others_each_in_its_best_mode(tmp_path: pat
 
 
 _REFUSED = {
-    "nothing": (3, "preset 'nothing' is not known: choose one of priors, train"),
+    "nothing": (3, "subject 'nothing' is not known: choose one of priors, train"),
+    "": (3, "the subject is missing: give one before all flags, of priors, train, ray, time-to-target, time-to"),
+    "--quick": (3, "the subject is missing"),
+    "time-to-target --tables /absent": (19, "--tables /absent holds no manifest.json"),
     "priors --rounds 0": (2, "--rounds 0 is too small: give 1 or more"),
     "priors --seconds 0": (2, "--seconds 0.0 is too small"),
     "priors --batch 0": (2, "--batch 0 is too small"),

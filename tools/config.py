@@ -7,6 +7,7 @@ import enum
 import functools
 import hashlib
 import io
+import itertools
 import json
 import pathlib
 import re
@@ -102,6 +103,7 @@ def parse_preset(
     program: str,
     default: str | None = None,
     epilogue: str | None = None,
+    noun: str = "preset",
 ) -> tuple[str, Config]:
     """Parses `PRESET --section.field VALUE ...`.
 
@@ -111,27 +113,29 @@ def parse_preset(
         program: the command shown in the help, such as `bazel run //train:pretrain --`.
         default: the preset meant when the first argument is a flag or absent.
         epilogue: the few flags that most people need, a line each: the end of the short help.
+        noun: what people call a preset of this program.
 
     Returns:
         The preset's name and the config with the flags applied.
 
     Raises:
         SystemExit: with 0, after help: without a preset the short one, after a preset the flags of that preset.
-        Failure: UNKNOWN_PRESET or BAD_FLAG, naming the nearest known word.
+        Failure: UNKNOWN_PRESET or BAD_FLAG, naming the nearest known word, or the flag that a part of it refuses.
     """
     words = list(argv)
     known = ", ".join(presets)
     if words and words[0] in _HELP:
-        sys.stdout.write(_short_help(presets, program=program, default=default, epilogue=epilogue))
+        sys.stdout.write(_short_help(presets, program=program, default=default, epilogue=epilogue, noun=noun))
         raise SystemExit(0)
-    if (not words or words[0].startswith("-")) and default:
+    if not words or words[0].startswith("-"):
+        if default is None:
+            mend = f"give one before all flags, of {known} (`{program} --help` says what they are)"
+            raise Failure(ExitCode.UNKNOWN_PRESET, f"the {noun} is missing: {mend}")
         words.insert(0, default)
-    if not words or words[0] not in presets:
-        word = words[0] if words and not words[0].startswith("-") else ""
-        given = repr(word) if word else "missing"
-        near = difflib.get_close_matches(word, presets, n=1)
+    if words[0] not in presets:
+        near = difflib.get_close_matches(words[0], presets, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise Failure(ExitCode.UNKNOWN_PRESET, f"preset {given} is not known: {hint}choose one of {known}")
+        raise Failure(ExitCode.UNKNOWN_PRESET, f"{noun} {words[0]!r} is not known: {hint}choose one of {known}")
     table = {name: (_summary(make), make()) for name, make in presets.items()}
     parse = functools.partial(tyro.extras.overridable_config_cli, table, args=words, prog=program, config=_MARKERS)
     config = _run_tyro(parse, words, program=program)
@@ -153,17 +157,17 @@ def _summary(make: Callable[[], Any]) -> str:
 
 
 def _short_help(
-    presets: Mapping[str, Callable[[], Any]], *, program: str, default: str | None, epilogue: str | None
+    presets: Mapping[str, Callable[[], Any]], *, program: str, default: str | None, epilogue: str | None, noun: str
 ) -> str:
     """What there is to choose from, in a screen; every flag is in the help of a preset."""
     width = max(len(name) for name in presets) + 2
     lines = [f"  {name:<{width}}{_summary(make)}" for name, make in presets.items()]
     meant = f" ({default} where none is named)" if default else ""
-    parts = [f"usage: {program} {'[PRESET]' if default else 'PRESET'} [--FLAG VALUE ...]"]
-    parts.append("\n".join([f"presets{meant}:", *lines]))
+    word = f"[{noun.upper()}]" if default else noun.upper()
+    parts = [f"usage: {program} {word} [--FLAG VALUE ...]", "\n".join([f"{noun}s{meant}:", *lines])]
     if epilogue:
         parts.append(textwrap.dedent(epilogue).strip("\n"))
-    parts.append(f"All flags of a preset, with their values: {program} {default or next(iter(presets))} --help")
+    parts.append(f"All flags of a {noun}, with their values: {program} {default or next(iter(presets))} --help")
     return "\n\n".join(parts) + "\n"
 
 
@@ -180,6 +184,41 @@ def _run_tyro(call: Callable[..., Any], words: list[str], *, program: str) -> An
         text = _short_complaint(" ".join(text.split()), words)
         text += "" if text.endswith("?") else ";"
         raise Failure(ExitCode.BAD_FLAG, f"{text} `{program} --help` lists the flags") from stop
+    except Failure as failure:
+        raise type(failure)(failure.code, _with_flags(failure.message, words)) from failure
+
+
+def _with_flags(message: str, words: list[str]) -> str:
+    """What a part says of its field, `loop.num_steps is 0: ...`, said of the flags that gave the field this value.
+
+    A message of another form, or of a value that no flag gave, stays as it is.
+    """
+    found = re.match(r"([\w.]+) is (.+?)(?=: )", message)
+    if not found:
+        return message
+    ending, given = found[1].replace("_", "-"), []
+    for flag, value in _flags(words):
+        if f".{flag[2:]}".endswith(f".{ending}") and _numbers(value) == _numbers(found[2]):
+            given.append(f"{flag} {value}")
+    return " and ".join(given) + message[found.end() :] if given else message
+
+
+def _flags(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Every flag of a command line, dashes in it, and its value; several words of one with blanks between them."""
+    for place, word in enumerate(words):
+        if word.startswith("--"):
+            flag, mark, value = word.partition("=")
+            rest = itertools.takewhile(lambda other: not other.startswith("--"), words[place + 1 :])
+            yield flag.replace("_", "-"), value if mark else " ".join(rest)
+
+
+def _numbers(text: str) -> list[str]:
+    """A value's words in one spelling: those of `(1.0, 0)` are those of `1 0.0`."""
+    words = text.strip("()").replace(",", " ").split()
+    for place, word in enumerate(words):
+        with contextlib.suppress(ValueError):
+            words[place] = str(float(word))
+    return words
 
 
 def _short_complaint(text: str, words: list[str]) -> str:
@@ -203,8 +242,5 @@ def _short_complaint(text: str, words: list[str]) -> str:
 
 
 def _given(flag: str, words: list[str]) -> str:
-    """The value of `flag` on the command line."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        if word.startswith("--") and word.replace("_", "-").split("=")[0] == flag:
-            return word.split("=", 1)[1] if "=" in word else following
-    return ""
+    """The first word of the value of `flag` on the command line."""
+    return next((value.split(" ")[0] for name, value in _flags(words) if name == flag), "")

@@ -88,9 +88,12 @@ def test_an_unknown_preset_names_the_nearest(words: list[str], message: str) -> 
 
 
 def test_a_missing_preset_without_default_is_refused() -> None:
-    with pytest.raises(Failure, match="preset missing is not known") as caught:
-        config.parse_preset(_PRESETS, ["--model.width=1"], program="//a:b")
-    assert caught.value.code == ExitCode.UNKNOWN_PRESET
+    for words in ([], ["--model.width=1"]):
+        with pytest.raises(Failure) as caught:
+            config.parse_preset(_PRESETS, words, program="//a:b", noun="size")
+        assert caught.value.code == ExitCode.UNKNOWN_PRESET
+        told = "the size is missing: give one before all flags, of tiny, small (`//a:b --help` says what they are)"
+        assert caught.value.message == told
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,78 @@ def test_a_bad_value_among_several_is_named(flag: str) -> None:
     with pytest.raises(Failure, match=f"^{flag} 0.1 cannot be read: .*'x'") as caught:
         _parse(flag, "0.1", "x")
     assert "\n" not in caught.value.message and not re.search("[\u2500-\u257f\x1b]", caught.value.message)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PickyConfig:
+    """A part that refuses some values of its own fields."""
+
+    num_rows: int = 1
+    """At least one."""
+    part_sizes: tuple[float, float] = (1.0, 1.0)
+    """Neither of them 0."""
+
+    def __post_init__(self) -> None:
+        if self.num_rows < 1:
+            raise Failure(ExitCode.BAD_FLAG, f"picky.num_rows is {self.num_rows}: give 1 or more")
+        if 0.0 in self.part_sizes:
+            raise Failure(ExitCode.OVER_LIMIT, f"part_sizes is {self.part_sizes}: give others: none of 0")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HolderConfig:
+    """Holds one of them."""
+
+    picky: PickyConfig = PickyConfig()
+    """The one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairConfig:
+    """Holds two."""
+
+    first: HolderConfig = HolderConfig()
+    """One."""
+    second: HolderConfig = HolderConfig()
+    """The other."""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--first.picky.num-rows", "0"], "--first.picky.num-rows 0: give 1 or more"),
+        (["--first.picky.num-rows", "3", "--second.picky.num_rows=-1"], "--second.picky.num-rows -1: give 1 or more"),
+        (
+            ["--first.picky.num-rows=0", "--second.picky.num-rows", "0"],
+            "--first.picky.num-rows 0 and --second.picky.num-rows 0: give 1 or more",
+        ),
+        (["--second.picky.part-sizes", "2", "0"], "--second.picky.part-sizes 2 0: give others: none of 0"),
+    ],
+)
+def test_what_a_part_refuses_is_told_of_the_flag_that_gave_it(words: list[str], message: str) -> None:
+    for parse in (
+        lambda: config.parse_flags(PairConfig, words, program="//a:b"),
+        lambda: config.parse_preset({"pair": PairConfig}, ["pair", *words], program="//a:b"),
+    ):
+        with pytest.raises(Failure) as caught:
+            parse()
+        assert caught.value.message == message
+        assert caught.value.code is (ExitCode.OVER_LIMIT if "sizes" in message else ExitCode.BAD_FLAG)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LateConfig:
+    """Makes what refuses its own value."""
+
+    picky: PickyConfig = dataclasses.field(default_factory=lambda: PickyConfig(num_rows=0))
+    """The one."""
+    num_rows: int = 1
+    """Of something else."""
+
+
+def test_a_value_that_no_flag_gave_is_told_by_its_field() -> None:
+    with pytest.raises(Failure, match=r"^picky\.num_rows is 0: give 1 or more"):
+        config.parse_flags(LateConfig, ["--num-rows", "0"], program="//a:b")
 
 
 def test_flags_of_a_program_without_presets() -> None:

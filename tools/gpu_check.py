@@ -5,7 +5,7 @@
 
 It needs torch, numpy and pyarrow, and nothing else: no Bazel, no Ray, no MLflow. Each section has a share of the time
 and stops early; one that fails is reported, and the others still run. The exit code is 1 where a check of correctness
-fails or a section breaks, and 16 where there is no such device.
+fails or a section breaks, 2 and 4 for flags that cannot be used, and 16 where there is no such device.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import dataclasses
 import datetime
 import importlib
 import json
+import math
 import pathlib
 import platform
 import sys
@@ -28,19 +29,22 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def main() -> None:
     """Runs the program."""
-    sys.exit(_main(sys.argv[1:]))
+    _make_importable()
+    from tools.failure import run_program
+
+    run_program(_main)
 
 
 def _main(argv: list[str]) -> int:
-    options = _parsed(argv)
-    _make_importable()
+    options = _checked(_parsed(argv))
     import torch
 
+    from tools import files
+    from tools.failure import ExitCode, Failure
+
     if options.device == "cuda" and not torch.cuda.is_available():
-        sys.stderr.write(
-            "error: --device cuda: this machine has no GPU that torch can use; give --device cpu --quick\n"
-        )
-        return 16
+        what = "--device cuda: this machine has no GPU that torch can use"
+        raise Failure(ExitCode.TOO_FEW_RESOURCES, f"{what}; give --device cpu --quick")
     device = torch.device(options.device)
     given = {name: value for name, value in vars(options).items() if name != "json"}
     report: dict[str, Any] = {"machine": _machine(device), "options": given, "sections": {}}
@@ -53,7 +57,7 @@ def _main(argv: list[str]) -> int:
         report["sections"][name] = found
         report["seconds"] = time.monotonic() - start
         if options.json:
-            options.json.write_text(json.dumps(report, indent=1) + "\n")
+            files.write_bytes(options.json, (json.dumps(report, indent=1) + "\n").encode())
     _print_table(report)
     return _status(report)
 
@@ -65,8 +69,24 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--sections", nargs="+", choices=list(_SECTIONS), default=list(_SECTIONS), help="which parts")
     parser.add_argument("--quick", action="store_true", help="small networks and tables: whether the check itself runs")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="what is checked")
-    options = parser.parse_args(argv)
-    options.seconds = options.seconds or (45.0 if options.quick else 340.0)
+    return parser.parse_args(argv)
+
+
+def _checked(options: argparse.Namespace) -> argparse.Namespace:
+    """What was given, whole.
+
+    Raises:
+        Failure: BAD_FLAG for a time that is none; NOT_WRITABLE for a file that could not be written at the end.
+    """
+    from tools import paths
+    from tools.failure import ExitCode, Failure
+
+    if options.seconds is None:
+        options.seconds = 45.0 if options.quick else 340.0
+    if not 0 < options.seconds < math.inf:
+        raise Failure(ExitCode.BAD_FLAG, f"--seconds {options.seconds:g} is no time: give a number above 0")
+    if options.json is not None:
+        options.json = paths.writable_file(options.json, flag="--json")
     return options
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tools import gpu_check
+from tools.failure import ExitCode
 
 _ABSENT = ("mlflow", "pandas", "ray", "rich", "safetensors", "sklearn", "tyro")
 _CODE = """
@@ -30,9 +31,9 @@ def _run(*argv: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_section_runs_on_a_cpu_without_packages_that_a_bare_machine_lacks(tmp_path: pathlib.Path) -> None:
-    done = _run("--quick", "--device", "cpu", "--json", "found.json", "--seconds", "10", folder=tmp_path)
+    done = _run("--quick", "--device", "cpu", "--json", "new/found.json", "--seconds", "10", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    sections = json.loads((tmp_path / "found.json").read_text())["sections"]
+    sections = json.loads((tmp_path / "new" / "found.json").read_text())["sections"]
     assert list(sections) == ["network", "steps", "prior", "speed", "drawing", "feeding", "trial"]
     assert not any(section["error"] for section in sections.values())
     for name in ("network", "steps", "prior"):
@@ -62,7 +63,24 @@ def test_a_section_that_breaks_is_reported_and_keeps_what_it_found() -> None:
     assert found["error"] == "ValueError: no such kernel" and found["findings"] == []
 
 
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        *((["--seconds", value], ExitCode.BAD_FLAG, f"--seconds {value} is no time") for value in ("-5", "0", "nan")),
+        (["--seconds", "inf"], ExitCode.BAD_FLAG, "--seconds inf is no time"),
+        (["--json", "."], ExitCode.NOT_WRITABLE, "is a folder"),
+        (["--json", "/proc/absent/found.json"], ExitCode.NOT_WRITABLE, "--json /proc/absent is not writable"),
+    ],
+)
+def test_flags_that_cannot_be_used_are_refused_before_anything_is_measured(
+    flags: list[str], code: ExitCode, words: str, tmp_path: pathlib.Path
+) -> None:
+    done = _run("--quick", "--device", "cpu", *flags, folder=tmp_path)
+    assert done.returncode == code and done.stdout == ""
+    assert words in done.stderr and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_machine_without_a_gpu_is_told_what_it_can_do(tmp_path: pathlib.Path) -> None:
     done = _run(folder=tmp_path)
-    assert done.returncode == 16 and "--device cpu --quick" in done.stderr
+    assert done.returncode == ExitCode.TOO_FEW_RESOURCES and "--device cpu --quick" in done.stderr

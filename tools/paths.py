@@ -36,6 +36,19 @@ def checked_name(name: str, *, what: str) -> str:
     return name
 
 
+def writable_file(path: str | os.PathLike[str], *, flag: str) -> pathlib.Path:
+    """Where a file that the user names will lie: what cannot be written is refused before there is anything to write.
+
+    Raises:
+        Failure: NOT_WRITABLE, naming the flag and the place.
+    """
+    place = user_path(path)
+    if place.is_dir():
+        raise Failure(ExitCode.NOT_WRITABLE, f"{flag} {place} is a folder: give the name of a file")
+    writable_folder(place.parent, flag=flag)
+    return place
+
+
 def writable_folder(path: pathlib.Path, *, flag: str) -> pathlib.Path:
     """Creates `path` if need be and proves that a file can be written in it.
 

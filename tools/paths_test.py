@@ -74,6 +74,19 @@ def test_a_writable_folder_is_made_and_left_empty(tmp_path: pathlib.Path) -> Non
     assert folder.is_dir() and not list(folder.iterdir())
 
 
+def test_a_file_to_be_written_gets_its_folder_and_is_not_made_yet(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
+    assert paths.writable_file("a/found.json", flag="--json") == tmp_path / "a" / "found.json"
+    assert list((tmp_path / "a").iterdir()) == []
+    (tmp_path / "file").touch()
+    for path, words in (("a", "a is a folder: give the name of a file"), ("file/x.json", "file is not writable")):
+        with pytest.raises(Failure, match=rf"--json \S+{words}") as caught:
+            paths.writable_file(path, flag="--json")
+        assert caught.value.code == ExitCode.NOT_WRITABLE
+
+
 def test_a_folder_that_cannot_be_written_names_flag_and_folder(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Failure, match=r"--out \S+file/x is not writable") as caught:

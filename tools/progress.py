@@ -50,12 +50,19 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def rate(per_second: float, unit: str) -> str:
+    """A rate with three digits or so: `1,234 tasks/s`, `56.7 tasks/s`, `0.012 steps/s`."""
+    if per_second < 1:
+        return f"{per_second:.2g} {unit}/s"
+    return f"{per_second:,.{0 if per_second >= 100 else 1}f} {unit}/s"
+
+
 def _bar(unit: str) -> progress.Progress:
     """The note stands last, and takes further lines where one is too narrow."""
     columns = (
         progress.TextColumn("{task.description}"),
         progress.BarColumn(bar_width=12),
-        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
         _RateColumn(unit),
         _LeftColumn(),
         progress.TextColumn("{task.fields[note]}", table_column=table.Column(ratio=1)),
@@ -69,7 +76,7 @@ class _RateColumn(progress.ProgressColumn):
         self._unit = unit
 
     def render(self, task: progress.Task) -> str:
-        return "" if task.speed is None else f"{task.speed:.1f} {self._unit}/s"
+        return "" if task.speed is None else rate(task.speed, self._unit)
 
 
 class _LeftColumn(progress.ProgressColumn):
@@ -91,9 +98,9 @@ class _LogMeter:
         if now - self._shown < _LOG_INTERVAL_SECONDS and not ends:
             return
         self._shown, self._has_ended = now, done >= self._total
-        rate = (done - self._first) / max(now - self._start, 1e-9)
-        if seconds_left is None and rate:
-            seconds_left = (self._total - done) / rate
+        per_second = (done - self._first) / max(now - self._start, 1e-9)
+        if seconds_left is None and per_second:
+            seconds_left = (self._total - done) / per_second
         left = "time left unknown" if seconds_left is None else f"{duration(seconds_left)} left"
-        line = f"{self._title}: {done}/{self._total} {note} {rate:.1f} {self._unit}/s, {left}"
+        line = f"{self._title}: {done:,}/{self._total:,} {note} {rate(per_second, self._unit)}, {left}"
         say(" ".join(line.split()))

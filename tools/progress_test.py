@@ -45,7 +45,7 @@ def test_work_without_progress_has_no_end_in_sight(clock: _Clock, capsys: pytest
     with progress.meter("train", total=10, unit="steps") as meter:
         clock.now += 11
         meter(0)
-    assert capsys.readouterr().err == "train: 0/10 0.0 steps/s, time left unknown\n"
+    assert capsys.readouterr().err == "train: 0/10 0 steps/s, time left unknown\n"
 
 
 def test_what_was_done_before_says_nothing_about_the_rate(clock: _Clock, capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,6 +82,40 @@ def test_a_dumb_terminal_gets_the_lines_of_a_log(
         "train: 40/100 loss 1.5 2.0 steps/s, 30 s left",
         "train: 60/100 loss 1.5 2.0 steps/s, 20 s left",
     ]
+
+
+def test_large_numbers_have_separators_in_a_log(clock: _Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.meter("classification shards", total=1_908_416, unit="tasks") as meter:
+        clock.now += 10
+        meter(12_345)
+    said = capsys.readouterr().err
+    assert said == "classification shards: 12,345/1,908,416 1,234 tasks/s, 26 min left\n"
+
+
+def test_large_numbers_have_separators_in_a_bar(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    with progress.meter("shards", total=1_908_416, unit="tasks") as meter:
+        meter(12_345)
+    assert "12,345/1,908,416" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("per_second", "text"),
+    [
+        (0, "0 s/s"),
+        (0.0123, "0.012 s/s"),
+        (0.5, "0.5 s/s"),
+        (1, "1.0 s/s"),
+        (56.72, "56.7 s/s"),
+        (12345.6, "12,346 s/s"),
+    ],
+)
+def test_rates_have_the_digits_that_say_something(per_second: float, text: str) -> None:
+    assert progress.rate(per_second, "s") == text
 
 
 def test_whoever_knows_the_time_left_says_it(clock: _Clock, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ RAY_SETTINGS = {
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "1",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "20",
     "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
+    "RAY_gcs_rpc_server_connect_timeout_s": "20",  # by default 5, and then a line of its own beside our refusal
 }
 """Environment variables that Ray reads while it is imported; workers get them too."""
 

@@ -40,7 +40,7 @@ class Tail:
         for line in whole.splitlines():
             try:
                 row = json.loads(line)
-            except ValueError:  # torn by a crash
+            except (ValueError, RecursionError):  # torn by a crash, or nonsense
                 continue
             if isinstance(row, dict):
                 rows.append(row)

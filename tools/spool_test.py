@@ -45,6 +45,15 @@ def test_rows_without_a_step_and_values_that_are_no_numbers_are_left_out(tmp_pat
     assert _points(Spool(path)) == [Point(key="e", step=1, value=0.5)]
 
 
+def test_damaged_lines_are_left_out_and_what_stands_behind_them_is_read(tmp_path: pathlib.Path) -> None:
+    """K1: also one whose brackets go deeper than a parser follows."""
+    path = tmp_path / "metrics.jsonl"
+    rows = ('{"step": 1, "lo', "[" * 1_000_000, '{"step": ' * 1_000_000, '{"step": 2, "loss": 3}')
+    path.write_text("".join(row + "\n" for row in rows))
+    spool = Spool(path)
+    assert _points(spool) == [Point(key="loss", step=2, value=3.0)] and spool.pending() == 0
+
+
 def test_metrics_of_the_machine_keep_their_prefix_in_front(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "system/cpu": 5, "train/loss": 2}\n')

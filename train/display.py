@@ -56,7 +56,7 @@ class TrainingDisplay:
                     progress.say(sentence(event))
 
     def note(self) -> str:
-        """Model and stage, step, loss, validation, rate, waiting and skipped steps of the model that trains now."""
+        """Model and stage, step, loss, validation, rate, waiting and, if any, skipped steps of what trains now."""
         if self._now is None:
             return "starting workers"
         place = f" ({list(self._models).index(self._now) + 1} of {len(self._models)})" if len(self._models) > 1 else ""
@@ -112,12 +112,12 @@ class _Model:
     def note(self) -> str:
         last = self._last
         parts = [
-            f"{self._stage()}step {self.step}/{self.num_steps}",
+            f"{self._stage()}step {self.step:,}/{self.num_steps:,}",
             _shown("loss {:.3f}", last.get("loss")),
             _shown("validation {:.3f}", last.get(self._validation_key)),
-            _shown("{:.0f} tasks/s", last.get("train/tasks_per_second")),
+            progress.rate(last["train/tasks_per_second"], "tasks") if "train/tasks_per_second" in last else "",
             _shown("waits {:.0%}", last.get("train/waiting_share")),
-            _shown("skipped {:.0f}", last.get("train/skipped")),
+            _shown("skipped {:,.0f}", last.get("train/skipped") or None),
         ]
         return " ".join(part for part in parts if part)
 

@@ -17,13 +17,15 @@ from train.stages import TrainingStage
 from train.toy import small_network
 
 
-def _jobs(root: pathlib.Path, *, later: tuple[TrainingStage, ...] = ()) -> dict[TaskKind, TrainingJob]:
+def _jobs(
+    root: pathlib.Path, *, later: tuple[TrainingStage, ...] = (), steps: int = 300
+) -> dict[TaskKind, TrainingJob]:
     jobs = {}
-    for kind, steps in ((TaskKind.CLASSIFICATION, 100), (TaskKind.REGRESSION, 300)):
+    for kind, num_steps in ((TaskKind.CLASSIFICATION, 100), (TaskKind.REGRESSION, steps)):
         (root / kind).mkdir()
         jobs[kind] = TrainingJob(
             network=small_network(LabelKind(kind.value)),
-            loop=LoopConfig(num_steps=steps, batch_size=10),
+            loop=LoopConfig(num_steps=num_steps, batch_size=10),
             seed=0,
             shards="",
             prior=PriorConfig(),
@@ -34,7 +36,7 @@ def _jobs(root: pathlib.Path, *, later: tuple[TrainingStage, ...] = ()) -> dict[
 
 
 def _record(job: TrainingJob, step: int, *, rate: float, loss: float = 1.0, **more: float) -> None:
-    facts = {"train/tasks_per_second": rate, "train/loss": loss, "train/waiting_share": 0.02, "train/skipped": 1}
+    facts = {"train/tasks_per_second": rate, "train/loss": loss, "train/waiting_share": 0.02, "train/skipped": 0}
     append_json_line(job.metrics, {"step": step, **facts, **more})
 
 
@@ -50,8 +52,19 @@ def test_a_display_shows_model_step_average_loss_validation_rate_waiting_and_ski
     assert display.done == 20
     average = (0.95 * 2 + 1) / 1.95
     assert display.note() == (
-        f"classification (1 of 2) step 20/100 loss {average:.3f} validation 0.625 50 tasks/s waits 2% skipped 1"
+        f"classification (1 of 2) step 20/100 loss {average:.3f} validation 0.625 50.0 tasks/s waits 2%"
     )
+    append_json_line(jobs[TaskKind.CLASSIFICATION].metrics, {"step": 20, "train/skipped": 1200})
+    display.refresh()
+    assert display.note().endswith("50.0 tasks/s waits 2% skipped 1,200")
+
+
+def test_large_numbers_have_separators(tmp_path: pathlib.Path) -> None:
+    jobs = _jobs(tmp_path, steps=32_768)
+    display = TrainingDisplay(jobs)
+    _record(jobs[TaskKind.REGRESSION], 12_345, rate=1234.5)
+    display.refresh()
+    assert display.note() == "regression (2 of 2) step 12,345/32,768 loss 1.000 1,234 tasks/s waits 2%"
 
 
 def test_the_time_left_counts_each_model_by_its_own_measured_rate(tmp_path: pathlib.Path) -> None:

@@ -45,8 +45,7 @@ class LossWeights:
         """
         for kind in LabelKind:
             if not (math.isfinite(self.of(kind)) and self.of(kind) > 0):
-                what = f"the weight of the {kind} loss is {self.of(kind)}"
-                raise Failure(ExitCode.BAD_FLAG, f"{what}: give a number above 0")
+                raise Failure(ExitCode.BAD_FLAG, f"weights.{kind} is {self.of(kind)}: give a number above 0")
 
     def of(self, kind: LabelKind) -> float:
         """The weight of one task."""

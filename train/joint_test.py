@@ -161,6 +161,6 @@ def test_label_encoders_and_heads_take_their_own_tasks_gradient_alone() -> None:
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf])
 def test_a_weight_that_trains_no_task_is_refused(weight: float) -> None:
-    with pytest.raises(Failure, match=re.escape(f"the weight of the regression loss is {weight}: give")) as refusal:
+    with pytest.raises(Failure, match=re.escape(f"weights.regression is {weight}: give")) as refusal:
         LossWeights(regression=weight)
     assert refusal.value.code is ExitCode.BAD_FLAG

@@ -329,4 +329,5 @@ def _check_network(kind: TaskKind, config: NetworkConfig) -> None:
         with torch.device("meta"):
             Network(config)
     except Failure as failure:
-        raise Failure(ExitCode.BAD_FLAG, f"--{kind}.network: {failure.message}") from failure
+        text = f"--{kind}.network: {failure.message.replace('_', '-')}"  # its parts speak of fields
+        raise Failure(ExitCode.BAD_FLAG, text) from failure

@@ -119,7 +119,7 @@ def test_the_same_command_finds_its_result_and_another_one_does_not_overwrite_it
         ("missing", ExitCode.NOT_FOUND, "does not exist"),
         ("half", ExitCode.NOT_FOUND, "holds no regression checkpoint"),
         ("unequal", ExitCode.CONFIG_MISMATCH, "in the classification network and"),
-        ("weight", ExitCode.BAD_FLAG, "the weight of the regression loss is 0.0"),
+        ("weight", ExitCode.BAD_FLAG, "--weights.regression 0: give a number above 0"),
         ("name", ExitCode.BAD_NAME, "--name 'a/b'"),
         ("flag", ExitCode.BAD_FLAG, "--num-step"),
         ("diverged", ExitCode.DIVERGED, "training diverged"),

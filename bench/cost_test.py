@@ -11,6 +11,7 @@ from bench import cost
 from bench.cost_model import model_cost
 from bench.cost_tables import CostTable, computed, renewed
 from priors.task import TaskKind
+from tools import config as configs
 from tools.failure import ExitCode, Failure
 
 _DOCUMENT = pathlib.Path("docs/cost.md")
@@ -55,7 +56,7 @@ _NO_NUMBERS = {
 def test_numbers_with_which_nothing_can_be_reckoned_are_refused_by_flag_and_value(name: str, value: str) -> None:
     flag = f"--{name.replace('_', '-')}"
     with pytest.raises(Failure) as refused:
-        cost._main([flag, value])
+        configs.parse_flags(cost.CostConfig, [flag, value], program="//bench:cost")
     assert refused.value.code is ExitCode.BAD_FLAG and refused.value.message.startswith(f"{flag} {value} ")
     assert ": give " in refused.value.message
 
@@ -64,7 +65,7 @@ def test_every_number_is_checked_and_none_of_gpus_is_refused() -> None:
     numbers = {field.name for field in dataclasses.fields(cost.CostConfig)} - {"times", "write", "json"}
     assert set(_NO_NUMBERS) == numbers
     with pytest.raises(Failure, match="--gpus has no value: give one"):
-        cost._main(["--gpus"])
+        configs.parse_flags(cost.CostConfig, ["--gpus"], program="//bench:cost")
 
 
 @pytest.mark.parametrize(

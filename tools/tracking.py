@@ -116,7 +116,7 @@ class Tracker:
 
     @classmethod
     def open(cls, *, uri: str | None, root: pathlib.Path, experiment: str, run_name: str) -> Self:
-        """Starts or resumes the run of a run folder.
+        """Starts or resumes the run of a run folder; says so first, because a new database takes a while.
 
         Args:
             uri: a tracking server (`http://host:5000`) or database; None means `<root>/mlflow.db`.
@@ -138,6 +138,7 @@ class Tracker:
             run_name=run_name,
             identity=_identity(folder),
         )
+        _say(f"opening {_public(tracker._uri)}")
         tracker._flush()
         return tracker
 
@@ -390,3 +391,4 @@ def _public(text: str) -> str:
 
 def _say(text: str) -> None:
     sys.stderr.write(f"tracking: {text}\n")
+    sys.stderr.flush()

@@ -214,6 +214,7 @@ def test_an_absent_server_neither_raises_nor_delays_and_is_named_once(tmp_path: 
     assert tracker.close() == 2 + 20
     assert time.monotonic() - started < 5
     said = capsys.readouterr().err
+    assert said.startswith("tracking: opening http://***@127.0.0.1:9\ntracking: ")
     assert said.count("does not answer") == 1 and "metrics.jsonl" in said and "22 items were not delivered" in said
     assert "secret" not in said
 

@@ -91,7 +91,8 @@ class Evaluation:
         if self._has_told or not budget or self._count < _JUDGED_FROM or share <= budget:
             return
         self._has_told = True
-        text = f"validation and looks take {share:.1%} of the time, more than {budget:.1%}: raise checkpoint_every"
+        mend = f"raise --{self._job.network.kind.value}.loop.checkpoint-every"
+        text = f"validation and looks take {share:.1%} of the time, more than {budget:.1%}: {mend}"
         self._event(RunEvent.OVER_BUDGET, step=step, share=round(share, 4), **{TEXT: text})
 
     def _guarded(self, call: Callable[[], Any], **facts: Any) -> Any:

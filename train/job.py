@@ -17,7 +17,7 @@ from tools import config as configs
 from tools import files
 from tools.failure import ExitCode, Failure
 from train.compilation import Compilation
-from train.events import EventLog
+from train.events import EVENTS, EventLog
 from train.feed import FeedPlan
 from train.looks import WatchConfig
 from train.loop import LoopConfig
@@ -81,7 +81,7 @@ class TrainingJob:
 
     def events(self) -> EventLog:
         """What happens to the run of which this job is a part."""
-        return EventLog(pathlib.Path(self.folder).parent / "events.jsonl")
+        return EventLog(pathlib.Path(self.folder).parent / EVENTS)
 
     def feed_plan(self) -> FeedPlan:
         """Which batches it trains on."""

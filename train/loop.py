@@ -14,6 +14,7 @@ from model.network import NetworkInputs
 from priors.task import TaskBatch
 from tools.failure import ExitCode, Failure
 from train.averaging import AveragingConfig, AveragingKind
+from train.events import RunEvent
 from train.optimization import OptimizerConfig, OptimizerKind, schedule
 from train.regularisation import RegularisationConfig
 from train.state import TrainState
@@ -75,7 +76,7 @@ class LoopHooks:
         thin: leaves out some of the context of a part of that share, given the step and the place of the part's first
             task in the share.
         accumulation: parts of a share at a step, where stages of a curriculum differ in it.
-        event: takes the name of what happened and facts about it, the step among them.
+        event: takes the `RunEvent` that happened and facts about it, the step among them.
         should_stop: asked in every step, on every worker; True of any one ends the loop on all after that step and a
             save.
     """
@@ -109,7 +110,7 @@ def train(state: TrainState, config: LoopConfig, *, hooks: LoopHooks) -> None:
         if last:
             return
         if stop:
-            hooks.event("training stopped", step=step)
+            hooks.event(RunEvent.TRAINING_STOPPED, step=step)
             raise Failure(ExitCode.INTERRUPTED, f"stopped at step {step}; the same command goes on from there")
         factor = schedule(step, num_steps=config.num_steps, config=config.optimizer)
         result = _step(state, config, factor=factor, dtype=dtype, hooks=hooks)
@@ -147,10 +148,10 @@ def _count_skip(state: TrainState, result: StepResult, *, event: Callable[..., N
     state.skipped += 1
     state.skipped_in_row += 1
     facts = {"step": state.step - 1, "reason": result.reason.value, "detail": result.detail}
-    event("step skipped", **facts, skipped=state.skipped, in_row=state.skipped_in_row)
+    event(RunEvent.STEP_SKIPPED, **facts, skipped=state.skipped, in_row=state.skipped_in_row)
     bound = max(_MAX_SKIPPED_IN_ROW, round(_MAX_SKIPPED_SHARE * max(1000, state.step)))
     if state.skipped_in_row >= _MAX_SKIPPED_IN_ROW or state.skipped > bound:
-        event("diverged", **facts)
+        event(RunEvent.DIVERGED, **facts)
         count = f"{state.skipped} of {state.step} steps were skipped ({state.skipped_in_row} in a row)"
         raise Failure(ExitCode.DIVERGED, f"training diverged: {count}; the last, because {_cause(result)}")
 
@@ -167,7 +168,7 @@ def _check_weights(state: TrainState, *, event: Callable[..., None]) -> None:
     weights = [*state.network.named_parameters(), *(state.averaged_weights() or {}).items()]
     wrong = [name for name, tensor in weights if not tensor.isfinite().all()]
     if wrong:
-        event("diverged", step=state.step, reason="weights", detail=wrong[0])
+        event(RunEvent.DIVERGED, step=state.step, reason="weights", detail=wrong[0])
         what = f"weights are not finite at step {state.step} (the first is {wrong[0]})"
         raise Failure(ExitCode.DIVERGED, f"training diverged: {what}: {_LOWER}")
 

@@ -184,13 +184,13 @@ class Trained:
 
 def _audited(job: TrainingJob, *, cost_seconds: float) -> Trained:
     """Audits the checkpoint that validation chose, on the CPU, and draws what the report shows of it."""
-    folder = pathlib.Path(job.folder)
+    folder, kind = pathlib.Path(job.folder), TaskKind(job.network.kind.value)
     loaded = checkpoint.load_checkpoint(job.checkpoints / f"step-{note_best(job):08d}")
+    progress.say(f"auditing the {kind} model of step {loaded.step:,}")
     network = loaded.network()
     verdict = audits.audit_network(network, weights_sha256=loaded.weights_sha256)
     files.write_json(folder / "audit.json", verdict)
     subject = subject_record(Subject(network=network), weights_sha256=loaded.weights_sha256)
-    kind = TaskKind(job.network.kind.value)
     drawn = views.views(network, views.sample_episode(kind))
     drawn["symmetry"] = symmetry(network, kind)
     if cost_seconds > 0:
@@ -285,6 +285,7 @@ def _summary(run: RunFolder, trained: dict[TaskKind, Trained]) -> dict[str, Any]
 
 def _log_results(run: RunFolder, summary: dict[str, Any], tracker: Tracker) -> None:
     """Logs scores, page, figures and files."""
+    progress.say("sending scores, page and files to the tracking store")
     for kind, model in summary["models"].items():
         scores = {
             f"{kind}/{table}/{name}/{metric}": cell["mean"]

@@ -57,6 +57,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     assert done.returncode == 0, done.stderr
     assert str(folder / "small" / "report.html") in done.stdout
     assert "//reports:ui" in done.stdout
+    slow = ("starting Ray on this machine", f"tracking: opening {database_uri(folder)}", "== generate", "== audit")
+    slow += ("auditing the classification model of step ", "auditing the regression model of step ", "== report")
+    said = [done.stderr.find(text) for text in (*slow, "sending scores, page and files")]
+    assert -1 < said[0] and said == sorted(said), done.stderr
     return folder
 
 

@@ -24,7 +24,7 @@ from train.state import differences
 FORMAT_VERSION = 1
 _CONFIG = "config.json"
 _SHOWN_CHANGES = 8
-_STAGE_ENDS = ("end", "interrupted")
+_STAGE_ENDS = (RunEvent.STAGE_ENDED, RunEvent.STAGE_INTERRUPTED, RunEvent.STAGE_FAILED)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,24 +151,26 @@ class RunFolder:
         try:
             yield
         except BaseException as error:
-            named = "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+            named = "interrupted" if _was_asked_for(error) else type(error).__name__
             text = error.message if isinstance(error, Failure) else named
             self.events.write(RunEvent.RUN_STOPPED, **{TEXT: text})
             raise
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Announces a stage on standard error; records its start and its end, or interruption, in events.jsonl."""
+        """Announces a stage on standard error; records its start, and how it ends, in events.jsonl."""
         progress.say(f"== {name}")
-        self._event(name, "start", 0.0)
-        start, ending = time.perf_counter(), "interrupted"
+        self._event(RunEvent.STAGE_STARTED, stage=name, seconds=0.0)
+        start, ending = time.perf_counter(), RunEvent.STAGE_ENDED
         try:
             yield
-            ending = "end"
+        except BaseException as error:
+            ending = RunEvent.STAGE_INTERRUPTED if _was_asked_for(error) else RunEvent.STAGE_FAILED
+            raise
         finally:
-            self._event(name, ending, time.perf_counter() - start)
+            self._event(ending, stage=name, seconds=time.perf_counter() - start)
 
-    def _event(self, stage: str, event: str, seconds: float) -> None:
+    def _event(self, event: RunEvent, *, stage: str, seconds: float) -> None:
         self.events.write(event, stage=stage, seconds=round(seconds, 3))
 
     def seconds(self) -> dict[str, float]:
@@ -178,6 +180,11 @@ class RunFolder:
             if event["event"] in _STAGE_ENDS and "stage" in event:
                 total[event["stage"]] = round(total.get(event["stage"], 0.0) + event["seconds"], 3)
         return total
+
+
+def _was_asked_for(error: BaseException) -> bool:
+    """Whether somebody wanted the work to stop; anything else is a failure of it."""
+    return isinstance(error, KeyboardInterrupt) or (isinstance(error, Failure) and error.code is ExitCode.INTERRUPTED)
 
 
 def _shown(changes: list[str]) -> str:

@@ -12,6 +12,7 @@ from priors.task import TaskKind
 from tools import files
 from tools.failure import ExitCode, Failure
 from train import presets
+from train.events import RunEvent
 from train.feed import TaskSource
 from train.run import claimed, name_run
 from train.state import fresh_state, save_state
@@ -86,7 +87,7 @@ def test_another_config_is_refused_by_field_and_goes_on_with_leave(tmp_path: pat
     assert not (tmp_path / "a" / "summary.json").exists()
     assert json.loads((tmp_path / "a" / "config.json").read_bytes())["config"]["seed"] == 7
     run = name_run("tiny", other)
-    run.events.write("config changes accepted", kind="regression", changes=["loop.num_steps: 4 → 8"])
+    run.events.write(RunEvent.CHANGES_ACCEPTED, kind="regression", changes=["loop.num_steps: 4 → 8"])
     assert run.changed_fields() == {"data.num_tasks": f"{before} → 4096", "seed": "0 → 7"}
     _begin(other)
     events = [event["event"] for event in run.events.read()]
@@ -190,16 +191,20 @@ def test_a_start_behind_one_that_was_refused_keeps_its_folder(
 
 
 def test_stage_seconds_add_up_over_sittings_and_interruptions_count(tmp_path: pathlib.Path) -> None:
+    """Each end is told by its kind: done, stopped because somebody asked for it, failed."""
     run = name_run("tiny", _config(tmp_path))
     with claimed(run):
         with run.stage("train"):
             pass
-        with pytest.raises(ValueError), run.stage("train"):
-            raise ValueError
+        stop = Failure(ExitCode.INTERRUPTED, "stopped")
+        for error in (KeyboardInterrupt(), stop, ValueError(), Failure(ExitCode.DIVERGED, "diverged")):
+            with pytest.raises(type(error)), run.stage("train"):
+                raise error
         with (run.path / "events.jsonl").open("a") as file:
             file.write('{"stage": "train", "ev')
         events = [json.loads(line) for line in (run.path / "events.jsonl").read_text().splitlines()[:-1]]
-        assert [event["event"] for event in events] == ["start", "end", "start", "interrupted"]
+        endings = ("end", "interrupted", "interrupted", "failed", "failed")
+        assert [event["event"] for event in events] == [name for ending in endings for name in ("start", ending)]
         assert run.seconds() == {"train": pytest.approx(sum(event["seconds"] for event in events))}
 
 

@@ -130,11 +130,11 @@ def check_fit(job: TrainingJob) -> None:
         if limits.kind.value != network.kind.value:
             text = f"{where} hold {limits.kind} tasks, and the network is for {network.kind}: give it others"
             raise Failure(ExitCode.CONFIG_MISMATCH, text)
-        sides = {"features": (limits.max_features, network.max_features)}
+        sides = {"features": (limits.max_features, network.max_features, "max-features")}
         if network.kind is LabelKind.CLASSIFICATION:
-            sides["classes"] = (limits.max_classes, network.icl.max_classes)
-        for noun, (found, most) in sides.items():
+            sides["classes"] = (limits.max_classes, network.icl.max_classes, "icl.max-classes")
+        for noun, (found, most, flag) in sides.items():
             if found > most:
-                mend = f"raise its max_{noun}, or give it tasks of fewer"
+                mend = f"raise --{network.kind.value}.network.{flag}, or give it tasks of fewer"
                 text = f"tasks of up to {found} {noun} in {where} are too large for a network of {most}: {mend}"
                 raise Failure(ExitCode.OVER_LIMIT, text)

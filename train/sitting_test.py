@@ -251,8 +251,16 @@ def run_job_in_world(place: Place, job: TrainingJob) -> None:
     ("changes", "code", "words"),
     [
         ({"kind": LabelKind.REGRESSION}, ExitCode.CONFIG_MISMATCH, "hold classification tasks, and the network is for"),
-        ({"max_features": 3}, ExitCode.OVER_LIMIT, "tasks of up to 4 features in .* too large for a network of 3: r"),
-        ({"max_classes": 9}, ExitCode.OVER_LIMIT, "tasks of up to 10 classes in .* too large for a network of 9: r"),
+        (
+            {"max_features": 3},
+            ExitCode.OVER_LIMIT,
+            "up to 4 features in .* of 3: raise --classification.network.max-features",
+        ),
+        (
+            {"max_classes": 9},
+            ExitCode.OVER_LIMIT,
+            "up to 10 classes in .* of 9: raise --classification.network.icl.max-cl",
+        ),
     ],
 )
 def test_tasks_that_the_network_does_not_take_are_refused_before_the_first_step(

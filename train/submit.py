@@ -3,6 +3,7 @@
 bazel run //train:submit -- --address http://HEAD:8265 -- base --root /shared/runs
 """
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -13,7 +14,12 @@ import sys
 import tempfile
 import time
 import urllib.parse
+<<<<<<< HEAD
 from collections.abc import Callable
+=======
+from collections.abc import Callable, Iterator
+from types import FrameType
+>>>>>>> f640c34dc74199697666875ee4abb06916b881cd
 from typing import Any, TypeVar
 
 from tools import config as configs
@@ -24,6 +30,7 @@ from train.presets import PRESETS, checked
 _Answer = TypeVar("_Answer")
 
 _PACKAGES = ("tools", "priors", "model", "eval", "train", "reports")
+_PROGRAM = "bazel run //train:submit --"
 _MODULE = "train.pretrain"
 _STOP_SECONDS = 60  # what a job needs for its checkpoint and its end; Ray by itself kills after 3
 _ANSWER_SECONDS = 5.0
@@ -67,24 +74,37 @@ def _main(argv: list[str]) -> int:
     if not argv or own[:1] in (["-h"], ["--help"]):
         sys.stdout.write(_HELP)
         return 0
-    config = configs.parse_flags(SubmitConfig, own, program="bazel run //train:submit --")
+    config = configs.parse_flags(SubmitConfig, own, program=_PROGRAM)
     words = _job_words(job)
     interrupt_on_sigterm()
     client = _client(config.address)
-    name = _submitted(client, config, words)
+    with _token_taken(config.address, what="nothing was submitted"):
+        name = _submitted(client, config, words)
     progress.say(f"submitted as {name}")
+    follow = f"ray job logs --address {config.address} --follow {name}"
     if config.detach:
-        print(f"to follow it: ray job logs --address {config.address} --follow {name}")
+        print(f"to follow it: {follow}")
         return 0
-    return _followed(client, name, address=config.address)
+    lost = f"job {name} may well run on (follow it: {follow})"
+    with _token_taken(config.address, what=lost):
+        return _followed(client, name, lost=f"{lost}, but nobody answers there")
 
 
 def _parted(argv: list[str]) -> tuple[list[str], list[str]]:
-    """Our own flags, and the words of the job behind `--`."""
-    if "--" not in argv:
-        return argv, []
-    place = argv.index("--")
-    return argv[:place], argv[place + 1 :]
+    """Our own flags, and the words of the job behind `--`.
+
+    Raises:
+        BadInput: BAD_FLAG for a preset without a `--` before it, with the command line that was meant.
+    """
+    if "--" in argv:
+        place = argv.index("--")
+        return argv[:place], argv[place + 1 :]
+    if preset := next((word for word in argv if word in PRESETS), None):
+        place = argv.index(preset)
+        meant = shlex.join([*argv[:place], "--", *argv[place:]])
+        text = f"preset {preset} and the job's flags stand behind a -- of their own: {_PROGRAM} {meant}"
+        raise BadInput(ExitCode.BAD_FLAG, text)
+    return argv, []
 
 
 def _job_words(job: list[str]) -> list[str]:
@@ -96,7 +116,7 @@ def _job_words(job: list[str]) -> list[str]:
     words = job or ["tiny"]
     if not any(word.startswith("--cluster.address") for word in words):
         words = [*words, "--cluster.address", "auto"]
-    _, config = configs.parse_preset(PRESETS, words, program="bazel run //train:submit -- --", default="tiny")
+    _, config = configs.parse_preset(PRESETS, words, program=f"{_PROGRAM} --", default="tiny")
     checked(config)
     if config.root is None:
         raise BadInput(ExitCode.BAD_FLAG, "--root is missing: give a folder that all nodes of the cluster share")
@@ -124,18 +144,31 @@ def _client(address: str) -> Any:
         raise Failure(ExitCode.TOO_FEW_RESOURCES, f"--address {address}: nothing answers there: {mend}")
     for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
         os.environ.pop(name, None)  # Ray would prefer them to --address
-    from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
     try:
-        return JobSubmissionClient(address)
-    except AuthenticationError as error:
-        text = f"--address {address} wants another token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as on the cluster"
-        raise BadInput(ExitCode.BAD_FLAG, text) from error
+        with _token_taken(address, what="nothing was submitted"):
+            return JobSubmissionClient(address)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         cause = _cause(error)
         text = f"--address {address} is no Ray dashboard that takes jobs ({cause}): {mend}"
         raise Failure(ExitCode.TOO_FEW_RESOURCES, text) from error
+
+
+@contextlib.contextmanager
+def _token_taken(address: str, *, what: str) -> Iterator[None]:
+    """Says, where the cluster refuses our token, what has become of the job by then.
+
+    Raises:
+        Failure: BAD_FLAG.
+    """
+    from ray.exceptions import AuthenticationError
+
+    try:
+        yield
+    except AuthenticationError as error:
+        mend = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as on the cluster"
+        raise Failure(ExitCode.BAD_FLAG, f"--address {address} wants another token, and {what}: {mend}") from error
 
 
 def _submitted(client: Any, config: SubmitConfig, words: list[str]) -> str:
@@ -191,16 +224,19 @@ def _cause(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _followed(client: Any, name: str, *, address: str) -> int:
+def _followed(client: Any, name: str, *, lost: str) -> int:
     """Shows what the job says until it ends; passes an interrupt on.
+
+    Args:
+        client: of the cluster.
+        name: of the job.
+        lost: what is said where the dashboard is lost for good.
 
     Raises:
         Failure: the job's own last words and exit code; INTERRUPTED after a stop; TOO_FEW_RESOURCES where the
             dashboard is lost for good.
         KeyboardInterrupt: the second one.
     """
-    follow = f"ray job logs --address {address} --follow {name}"
-    lost = f"job {name} may well run on (follow it: {follow}), but nobody answers there"
     shown, stopping, told = 0, False, False
     while True:
         try:

@@ -43,6 +43,12 @@ def _job(root: pathlib.Path) -> list[str]:
     ("arguments", "code", "words"),
     [
         (["--address", "ftp://head", "--", "tiny", "--root", "/r"], ExitCode.BAD_FLAG, "ftp://head is no URL"),
+        (["base"], ExitCode.BAD_FLAG, "behind a -- of their own: bazel run //train:submit -- -- base\n"),
+        (
+            ["--address", "http://h:1", "tiny", "--root", "/a b"],
+            ExitCode.BAD_FLAG,
+            "//train:submit -- --address http://h:1 -- tiny --root '/a b'\n",
+        ),
         (["--", "tiny"], ExitCode.BAD_FLAG, "--root is missing"),
         (["--", "tiny", "--root", "runs"], ExitCode.BAD_FLAG, "--root runs begins at a folder of this machine"),
         (["--", "tniy", "--root", "/r"], ExitCode.UNKNOWN_PRESET, "did you mean tiny"),
@@ -91,6 +97,8 @@ class _Dashboard(http.server.BaseHTTPRequestHandler):
 
     left: ClassVar[collections.Counter[str]] = collections.Counter()
     """Errors still to come, by method and the path's last part."""
+    refuses: ClassVar[set[str]] = set()
+    """Requests of which the token is refused, named as above."""
     taken: ClassVar[list[str]] = []
     """Names of submitted jobs."""
 
@@ -112,7 +120,7 @@ class _Dashboard(http.server.BaseHTTPRequestHandler):
             if key == "POST jobs":
                 return  # taken, but the connection drops before the answer
             status = 500
-        self.send_response(status)
+        self.send_response(401 if key in self.refuses else status)
         self.end_headers()
         self.wfile.write(json.dumps(said).encode())
 
@@ -126,6 +134,7 @@ class _Dashboard(http.server.BaseHTTPRequestHandler):
 def dashboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[http.server.ThreadingHTTPServer]:
     monkeypatch.setattr(submit, "_POLL_SECONDS", 0.01)
     _Dashboard.left.clear()
+    _Dashboard.refuses.clear()
     _Dashboard.taken.clear()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Dashboard) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -157,6 +166,31 @@ def test_a_dashboard_that_is_lost_is_one_line_that_names_the_job_and_how_to_foll
     (name,) = _Dashboard.taken
     assert last.startswith(f"error: job {name} may well run on")
     assert f"ray job logs --address {address} --follow {name}" in last
+
+
+@pytest.mark.parametrize(
+    ("request_name", "words"),
+    [
+        ("POST jobs", "and nothing was submitted: "),
+        ("GET logs", "and job {0} may well run on (follow it: ray job logs --address {1} --follow {0}): "),
+    ],
+)
+def test_a_token_that_is_refused_on_the_way_is_one_line_with_what_has_become_of_the_job(
+    request_name: str,
+    words: str,
+    dashboard: http.server.ThreadingHTTPServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The cluster was started anew with another one; it is not asked again."""
+    _Dashboard.refuses.add(request_name)
+    address = f"http://127.0.0.1:{dashboard.server_port}"
+    monkeypatch.setattr(submit, "_PACKAGES", ("reports",))
+    assert _status(["--address", address, "--", "tiny", "--root", "/r"], monkeypatch) == ExitCode.BAD_FLAG
+    (name,) = _Dashboard.taken
+    mend = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN as on the cluster"
+    said = f"error: --address {address} wants another token, {words.format(name, address)}{mend}"
+    assert capsys.readouterr().err.splitlines()[-1] == said
 
 
 def test_a_submitted_job_is_stopped_by_ctrl_c_after_a_checkpoint(tmp_path: pathlib.Path) -> None:

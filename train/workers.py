@@ -30,8 +30,13 @@ from torch import distributed
 from tools import files, progress, ray_connection, source_archive
 from tools.failure import ExitCode, Failure
 from train import preflight
+<<<<<<< HEAD
 from train.cluster import ClusterConfig, NodeSize, Workers, workers_for
 from train.events import EventLog
+=======
+from train.cluster import ClusterConfig, NodeSize, Workers, check_address, workers_for
+from train.events import EVENTS, EventLog, RunEvent
+>>>>>>> f640c34dc74199697666875ee4abb06916b881cd
 from train.job import Place, TrainingJob
 from train.sitting import run_job
 
@@ -66,12 +71,14 @@ def connected(
     if config.address == "local":  # what is too much anyway is refused before Ray starts
         machine = NodeSize(cpus=os.cpu_count() or 1, gpus=torch.cuda.device_count())
         workers_for(config, nodes=[machine], batch_sizes=batch_sizes)
+        progress.say("starting Ray on this machine")
     with ray_connection.connection(config.address, packages=_FIRST_PARTY):
         nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
         sizes = {name: _size(node["Resources"]) for name, node in nodes.items()}
         workers = workers_for(config, nodes=list(sizes.values()), batch_sizes=batch_sizes)
         if config.address != "local":  # there, nothing can differ
             used = {name: node for name, node in nodes.items() if sizes[name].holds(workers.gpus_each)}
+            progress.say(f"looking at packages, code and folders of the nodes ({len(used)})")
             _check_nodes(used, shared=shared)
         yield workers
 
@@ -190,12 +197,16 @@ def _wait(ended: threading.Event, jobs: Sequence[TrainingJob], *, poll: Callable
 def _trainer(jobs: Sequence[TrainingJob], workers: Workers, *, storage: pathlib.Path) -> ray_torch.TorchTrainer:
     gpus = {"GPU": workers.gpus_each} if workers.gpus_each else {}
     failures = ray_train.FailureConfig(max_failures=_MAX_FAILURES, controller_failure_limit=_MAX_STARTS)
+<<<<<<< HEAD
     losses = _Losses(str(storage.parent / "events.jsonl"))
     joining: dict[str, Any] = {"timeout_s": _COLLECTIVE_TIMEOUT_SECONDS}
     if {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]} == {_LOOPBACK}:
         meeting: ray_torch.TorchConfig = _MeetInFile(folder=storage / "meetings", **joining)
     else:
         meeting = ray_torch.TorchConfig(**joining)
+=======
+    losses = _Losses(str(storage.parent / EVENTS))
+>>>>>>> f640c34dc74199697666875ee4abb06916b881cd
     return ray_torch.TorchTrainer(
         _work,
         train_loop_config={"jobs": list(jobs)},
@@ -261,7 +272,7 @@ class _Losses(ray_train.UserCallback):
             return
         ranks = sorted(worker_exceptions)
         lines = [line.strip() for line in str(worker_exceptions[ranks[0]]).splitlines() if line.strip()]
-        EventLog(pathlib.Path(self._path)).write("ranks lost", ranks=ranks, cause=" ".join(lines)[:300])
+        EventLog(pathlib.Path(self._path)).write(RunEvent.RANKS_LOST, ranks=ranks, cause=" ".join(lines)[:300])
 
 
 def _work(config: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from model import checkpoint
 from tools import files
 from train.early_warning import EarlyWarning, Warned
 from train.evaluation import Evaluation
-from train.events import TEXT, RunEvent, was_cut_short
+from train.events import TEXT, RunEvent, predecessors, told_beginning
 from train.feed import Feed
 from train.job import VALIDATION, TrainingJob, note_best
 from train.machine import Machine
@@ -54,17 +54,13 @@ class Writer:
         ]
         return max(steps, default=-1)
 
-    def event(self, name: str, **facts: Any) -> None:
+    def event(self, name: RunEvent, **facts: Any) -> None:
         """Appends to the events of the run what happened to this model."""
         self._events.write(name, kind=self._job.network.kind.value, **facts)
 
     def _tell_beginning(self, state: TrainState, *, workers: int) -> None:
-        cut_short = was_cut_short(self._events.read(), kind=self._job.network.kind.value)
-        name = RunEvent.TRAINING_RESUMED if state.step else RunEvent.TRAINING_STARTED
-        if cut_short:
-            name = RunEvent.WORKER_LOST
-        noun = "worker" if workers == 1 else "workers"
-        text = f"{'resumed ' if cut_short else ''}from step {state.step} with {workers} {noun}"
+        before = predecessors(self._events.read(), kind=self._job.network.kind.value)
+        name, text = told_beginning(before, step=state.step, workers=workers)
         self.event(name, step=state.step, workers=workers, **{TEXT: text})
 
     def validate(self, state: TrainState) -> dict[str, float]:

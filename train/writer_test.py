@@ -85,6 +85,22 @@ def test_a_stop_and_the_loss_of_a_worker_are_told_apart(shards: str, tmp_path: p
     assert lost["text"] == "resumed from step 4 with 1 worker"
 
 
+def test_a_group_that_grows_is_no_loss_and_one_that_lost_a_worker_is(shards: str, tmp_path: pathlib.Path) -> None:
+    """T4: Ray tells of a loss before it starts workers again; it says nothing where it makes room for more."""
+    job = _job(shards, tmp_path / "run" / "classification")
+    _writer(job, step=0, workers=1)
+    _writer(job, step=2, workers=2)
+    job.events().write(RunEvent.RANKS_LOST, ranks=[1], cause="a node went away")
+    _writer(job, step=4, workers=3)
+    told = [(event["event"], event.get("text"), event.get("workers")) for event in job.events().read()]
+    assert told == [
+        ("training started", "from step 0 with 1 worker", 1),
+        ("workers changed", "from 1 to 2, resumed from step 2", 2),
+        ("ranks lost", None, None),
+        ("worker lost", "resumed from step 4 with 3 workers", 3),
+    ]
+
+
 def test_looks_are_recorded_and_choose_and_change_nothing(shards: str, tmp_path: pathlib.Path) -> None:
     """Same steps looked at however the training is cut; weights, validation and the best step as without any look."""
     plain, watched, cut = (
@@ -128,7 +144,8 @@ def test_the_share_of_evaluation_is_measured_and_told_once_where_it_is_too_large
     run_job(job, Place())
     shares = _figures(job, "train/evaluation_share")
     assert list(shares) == [2, 4, 6, 8] and all(0 < share < 1 for share in shares.values())
-    assert [event for event in _events(job) if event[0] == RunEvent.OVER_BUDGET] == [(RunEvent.OVER_BUDGET, 6)]
+    (told,) = [event for event in job.events().read() if event["event"] == RunEvent.OVER_BUDGET]
+    assert told["step"] == 6 and told["text"].endswith(": raise --classification.loop.checkpoint-every")
     assert not _records(job, "watch/regret")
 
 
@@ -160,9 +177,9 @@ def test_a_checkpoint_without_room_is_refused_with_both_numbers_and_leaves_nothi
     assert job.is_complete()
 
 
-def _writer(job: TrainingJob, *, step: int) -> Writer:
+def _writer(job: TrainingJob, *, step: int, workers: int = 1) -> Writer:
     state = fresh_state(job.network, job.loop.optimizer, seed=0, device=torch.device("cpu"), identity={})
-    state.step = step
+    state.step, state.numerics = step, {"num_workers": workers}
     return Writer(job, state, feed=Feed(batch=lambda step: toy_batch(TaskKind.CLASSIFICATION)))
 
 

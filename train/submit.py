@@ -14,12 +14,7 @@ import sys
 import tempfile
 import time
 import urllib.parse
-<<<<<<< HEAD
-from collections.abc import Callable
-=======
 from collections.abc import Callable, Iterator
-from types import FrameType
->>>>>>> f640c34dc74199697666875ee4abb06916b881cd
 from typing import Any, TypeVar
 
 from tools import config as configs

@@ -30,13 +30,8 @@ from torch import distributed
 from tools import files, progress, ray_connection, source_archive
 from tools.failure import ExitCode, Failure
 from train import preflight
-<<<<<<< HEAD
 from train.cluster import ClusterConfig, NodeSize, Workers, workers_for
-from train.events import EventLog
-=======
-from train.cluster import ClusterConfig, NodeSize, Workers, check_address, workers_for
 from train.events import EVENTS, EventLog, RunEvent
->>>>>>> f640c34dc74199697666875ee4abb06916b881cd
 from train.job import Place, TrainingJob
 from train.sitting import run_job
 
@@ -197,16 +192,12 @@ def _wait(ended: threading.Event, jobs: Sequence[TrainingJob], *, poll: Callable
 def _trainer(jobs: Sequence[TrainingJob], workers: Workers, *, storage: pathlib.Path) -> ray_torch.TorchTrainer:
     gpus = {"GPU": workers.gpus_each} if workers.gpus_each else {}
     failures = ray_train.FailureConfig(max_failures=_MAX_FAILURES, controller_failure_limit=_MAX_STARTS)
-<<<<<<< HEAD
-    losses = _Losses(str(storage.parent / "events.jsonl"))
+    losses = _Losses(str(storage.parent / EVENTS))
     joining: dict[str, Any] = {"timeout_s": _COLLECTIVE_TIMEOUT_SECONDS}
     if {node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]} == {_LOOPBACK}:
         meeting: ray_torch.TorchConfig = _MeetInFile(folder=storage / "meetings", **joining)
     else:
         meeting = ray_torch.TorchConfig(**joining)
-=======
-    losses = _Losses(str(storage.parent / EVENTS))
->>>>>>> f640c34dc74199697666875ee4abb06916b881cd
     return ray_torch.TorchTrainer(
         _work,
         train_loop_config={"jobs": list(jobs)},

@@ -131,8 +131,8 @@ def _own_environment() -> contextlib.AbstractContextManager[None]:
     """What an instance of our own reads from the environment as it starts.
 
     A token that nobody else knows, because Ray would write one into HOME; and workers that are no nicer than this
-    process, because by Ray's default (15) whatever else runs here would take their cores. Nor does Ray kill workers when
-    others fill the memory: that would cost steps and free what training takes again at once.
+    process, because by Ray's default (15) whatever else runs here would take their cores. Nor does Ray kill workers
+    when others fill the memory: that would cost steps, and free what training takes again at once.
     """
     own = {"RAY_worker_niceness": "0", "RAY_memory_monitor_refresh_ms": "0"}
     return environment(RAY_AUTH_TOKEN=_token(), **own)

@@ -69,8 +69,8 @@ def test_three_resumed_ray_jobs_see_every_sample_in_the_order_of_an_uninterrupte
 ) -> None:
     """T2, T3 on Ray: two, one and two workers; weights move in every job; the ids that workers note are in order.
 
-    The order to be seen is computed from the shards alone. The first job is stopped by Ctrl-C, the second by somebody who
-    writes into its file `stop`, which the job reports as a stop.
+    The order to be seen is computed from the shards alone. The first job is stopped by Ctrl-C, the second by somebody
+    who writes into its file `stop`, which the job reports as a stop.
     """
     shards = toy_shards(tmp_path / "shards")
     loop = LoopConfig(num_steps=_STEPS, batch_size=BATCH_SIZE, log_every=1, checkpoint_every=_STEPS)

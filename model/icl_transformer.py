@@ -54,6 +54,8 @@ class ICLConfig:
     """Whether queries are scaled by the context's length (QASSMax)."""
     feed_forward_factor: int = 2
     """Hidden width of the feed-forward layer over D."""
+    residual_decay: float = 1.0
+    """What block l = 1, 2, … adds to the residual stream is multiplied by this to the power of l."""
     max_classes: int = 10
     """K_max, rows of the class embedding."""
     class_code: ClassCode = ClassCode.ORTHOGONAL
@@ -74,6 +76,9 @@ class ICLConfig:
         for name in ("num_blocks", "feed_forward_factor", "max_classes"):
             if getattr(self, name) < 1:
                 raise Failure(ExitCode.BAD_FLAG, f"icl.{name} is {getattr(self, name)}: give 1 or more")
+        if not 0.0 < self.residual_decay <= 1.0:
+            text = f"icl.residual_decay is {self.residual_decay}: give more than 0, and 1 at most"
+            raise Failure(ExitCode.BAD_FLAG, text)
         shared = self.num_kv_heads_query
         if shared is not None and (shared < 1 or self.num_heads % shared):
             what = f"icl.num_kv_heads_query {shared} does not divide icl.num_heads {self.num_heads}"
@@ -177,8 +182,10 @@ def _roles(view: ContextView) -> tuple[slice, slice]:
 class ICLBlock(nn.Module):
     """Pre-norm block: attention from all rows to the rows that they may see, then a feed-forward layer."""
 
-    def __init__(self, config: ICLConfig) -> None:
+    def __init__(self, config: ICLConfig, *, number: int = 1) -> None:
+        """Makes block `number`, counted from 1, which fixes how much it adds (`ICLConfig.residual_decay`)."""
         super().__init__()
+        self.share = config.residual_decay**number
         self.norm_attention = make_norm(config.norm, config.width)
         self.attention = ICLAttention(config)
         self.norm_feed = make_norm(config.norm, config.width)
@@ -188,25 +195,28 @@ class ICLBlock(nn.Module):
         """Updates z [B, S, D], context rows first."""
         normed = self.norm_attention(z)
         source = normed if view.path is AttentionPath.REFERENCE else normed[:, : view.num_context]
-        z = z + self.attention(normed, source, view=view)
-        return z + self.feed_forward(self.norm_feed(z))
+        z = self._add(z, self.attention(normed, source, view=view))
+        return self._add(z, self.feed_forward(self.norm_feed(z)))
 
     def remember(self, z: Tensor, *, view: ContextView) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Updates context rows z [B, num_context, D]; also the keys and values that queries will read."""
         normed = self.norm_attention(z)
         memory = self.attention.keys_values(normed)
-        z = z + self.attention.read_memory(normed, memory, view=view)
-        return z + self.feed_forward(self.norm_feed(z)), self.attention.query_side(memory)
+        z = self._add(z, self.attention.read_memory(normed, memory, view=view))
+        return self._add(z, self.feed_forward(self.norm_feed(z))), self.attention.query_side(memory)
 
     def read(self, z: Tensor, memory: tuple[Tensor, Tensor], *, view: ContextView) -> Tensor:
         """Updates query rows z [B, M, D] from what `remember` kept."""
-        z = z + self.attention.read_memory(self.norm_attention(z), memory, view=view)
-        return z + self.feed_forward(self.norm_feed(z))
+        z = self._add(z, self.attention.read_memory(self.norm_attention(z), memory, view=view))
+        return self._add(z, self.feed_forward(self.norm_feed(z)))
 
     def weights(self, z: Tensor, *, view: ContextView) -> Tensor:
         """The reference attention's weights [B, H, S, S] at input z, for audits and pictures."""
         normed = self.norm_attention(z)
         return self.attention.weights(normed, normed, view=view)
+
+    def _add(self, z: Tensor, branch: Tensor) -> Tensor:
+        return torch.add(z, branch, alpha=self.share)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -241,7 +251,7 @@ class ICLTransformer(nn.Module):
         if config.num_thinking_rows:
             self.thinking_rows = nn.Parameter(torch.randn(config.num_thinking_rows, config.width))
         self.visibility = Visibility()
-        self.blocks = nn.ModuleList(ICLBlock(config) for _ in range(config.num_blocks))
+        self.blocks = nn.ModuleList(ICLBlock(config, number=number + 1) for number in range(config.num_blocks))
         self.norm = make_norm(config.norm, config.width)
 
     def forward(

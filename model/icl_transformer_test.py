@@ -1,5 +1,6 @@
 """Label injection, visibility, the two equal attention paths, and the interface of the ICL stage."""
 
+import dataclasses
 import inspect
 
 import pytest
@@ -273,16 +274,24 @@ def test_a_padded_batch_equals_each_table_alone(path: AttentionPath) -> None:
 
 
 @pytest.mark.parametrize("norm", list(Norm))
-def test_blocks_normalise_before_each_branch_and_add_to_the_stream(norm: Norm) -> None:
-    """1.3: pre-norm residual blocks: z + attention(norm(z)), then + feed_forward(norm(·))."""
-    block = ICLBlock(ICLConfig(width=WIDTH, num_heads=2, norm=norm)).double()
+@pytest.mark.parametrize(("decay", "number", "share"), [(1.0, 3, 1.0), (0.5, 1, 0.5), (0.5, 3, 0.125)])
+def test_blocks_normalise_before_each_branch_and_add_to_the_stream(
+    norm: Norm, decay: float, number: int, share: float
+) -> None:
+    """1.3: pre-norm residual blocks: z + attention(norm(z)), then + feed_forward(norm(·)), each times decay^number."""
+    block = ICLBlock(ICLConfig(width=WIDTH, num_heads=2, norm=norm, residual_decay=decay), number=number).double()
     redraw(block)
     z = _random(1, N + M, WIDTH)
     normed = block.norm_attention(z)
     view = _view(None, path=AttentionPath.FAST)
-    after = z + block.attention(normed, normed[:, :N], view=view)
-    after = after + block.feed_forward(block.norm_feed(after))
+    after = z + share * block.attention(normed, normed[:, :N], view=view)
+    after = after + share * block.feed_forward(block.norm_feed(after))
     assert distance(block(z, view=view), after) < 1e-13
+
+
+def test_every_block_of_the_stage_knows_its_number() -> None:
+    blocks = ICLTransformer(LabelKind.CLASSIFICATION, dataclasses.replace(CONFIG, residual_decay=0.5)).blocks
+    assert [block.share for block in blocks] == [0.5 ** (number + 1) for number in range(len(blocks))]
 
 
 def test_a_fresh_stage_passes_rows_through() -> None:

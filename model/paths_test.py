@@ -22,6 +22,7 @@ _ICL_OPTIONS = {
     "num_kv_heads_query": [None, 1],
     "length_scaling": [False, True],
     "num_thinking_rows": [0, 3],
+    "residual_decay": [1.0, 0.8],
     "class_code": list(ClassCode),
     "role_embeddings": [True, False],
     "norm": list(Norm),

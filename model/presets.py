@@ -9,10 +9,13 @@ from model.label_injection import ClassCode, LabelKind
 from model.network import CellConfig, NetworkConfig
 from model.regression_heads import RegressionHeadConfig
 
+_RESIDUAL_DECAY = 0.95  # of networks that train for minutes (docs/experiments.md)
+
 
 def tiny(kind: LabelKind) -> NetworkConfig:
     """0.9 M parameters: minutes on two CPU cores. Regression learns more from one round and more tasks."""
-    return NetworkConfig(kind=kind, cell=CellConfig(num_rounds=2 if kind is LabelKind.CLASSIFICATION else 1))
+    cell = CellConfig(num_rounds=2 if kind is LabelKind.CLASSIFICATION else 1)
+    return NetworkConfig(kind=kind, cell=cell, icl=ICLConfig(residual_decay=_RESIDUAL_DECAY))
 
 
 def small(kind: LabelKind) -> NetworkConfig:
@@ -20,7 +23,7 @@ def small(kind: LabelKind) -> NetworkConfig:
     return NetworkConfig(
         kind=kind,
         cell=CellConfig(width=48, num_heads=2, num_inducing=16),
-        icl=ICLConfig(width=192, num_heads=4, num_blocks=6),
+        icl=ICLConfig(width=192, num_heads=4, num_blocks=6, residual_decay=_RESIDUAL_DECAY),
         classification=ClassificationHeadConfig(num_heads=6, head_width=32),
         regression=RegressionHeadConfig(buckets=BucketConfig(num_buckets=256)),
     )

@@ -175,7 +175,7 @@ def _of_kind(shards: ShardConfig, kind: TaskKind) -> ShardConfig:
 
 
 def tiny() -> PretrainConfig:
-    """0.9 M parameters each, 14,336 and 24,576 tasks, each seen once: about 9 minutes on 2 cores."""
+    """0.9 M parameters each, 14,336 and 24,576 tasks, each seen once: about 10 minutes on 2 cores."""
     (stage,), loop = priors.CURRICULA["tiny"], LoopConfig(num_steps=768, batch_size=32, checkpoint_every=192)
     shorter = dataclasses.replace(loop, num_steps=448, checkpoint_every=112)
     return PretrainConfig(

@@ -62,7 +62,7 @@ class TrainBenchConfig:
     shapes: tuple[str, ...] = ("150x5", "150x20", "256x20", "1024x20")
     """Rows and columns of the tables."""
     batch: int = 32
-    """Tasks of a step, as in the presets; a quarter of them where tables have 1,024 rows or more."""
+    """Tasks of a step, as in the presets; an eighth of them where tables have 1,024 rows or more."""
     rounds: int = 5
     """Rounds of which the median counts; all sides take turns."""
     peer_python: pathlib.Path | None = None
@@ -99,7 +99,7 @@ def measure(config: TrainBenchConfig, *, save: SaveRows) -> list[BenchRow]:
     with _Sides.open(config) as sides, progress.meter("steps", total=len(config.shapes), unit="shapes") as meter:
         for number, shape in enumerate(config.shapes):
             num_rows, features = (int(part) for part in shape.split("x"))
-            batch = config.batch if num_rows < 1024 else max(len(sides.teams), config.batch // 4)
+            batch = config.batch if num_rows < 1024 else max(len(sides.teams), config.batch // 8)
             case = StepCase(rows=num_rows, features=features, batch=batch)
             rows += _of_case(case, sides, config)
             save(rows)

@@ -87,7 +87,7 @@ class TrainBenchConfig:
 
 
 def train() -> TrainBenchConfig:
-    """Tasks a second of a training step beside three others: about 30 minutes on two idle cores."""
+    """Tasks a second of a training step beside three others: about 15 minutes on two idle cores."""
     return TrainBenchConfig()
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import math
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from model.attention import Norm, attention_weights
 from model.icl_transformer import AttentionPath, ContextView, ICLBlock, ICLConfig, ICLTransformer, Visibility
 from model.label_injection import LabelEncoder, LabelInjection, LabelKind
 from model.specimens import distance, redraw
+from tools.failure import ExitCode, Failure
 
 N, M, WIDTH, CLASSES = 6, 4, 16, 5
 CONFIG = ICLConfig(width=WIDTH, num_blocks=3, num_heads=2, max_classes=CLASSES)
@@ -292,6 +294,13 @@ def test_blocks_normalise_before_each_branch_and_add_to_the_stream(
 def test_every_block_of_the_stage_knows_its_number() -> None:
     blocks = ICLTransformer(LabelKind.CLASSIFICATION, dataclasses.replace(CONFIG, residual_decay=0.5)).blocks
     assert [block.share for block in blocks] == [0.5 ** (number + 1) for number in range(len(blocks))]
+
+
+@pytest.mark.parametrize("decay", [0.0, -0.5, 1.01, math.nan])
+def test_a_residual_decay_that_is_none_is_refused_by_name(decay: float) -> None:
+    with pytest.raises(Failure, match=f"icl.residual_decay is {decay}: give more than 0") as refusal:
+        ICLConfig(residual_decay=decay)
+    assert refusal.value.code is ExitCode.BAD_FLAG
 
 
 def test_a_fresh_stage_passes_rows_through() -> None:

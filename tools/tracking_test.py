@@ -69,6 +69,18 @@ def test_each_key_and_step_arrives_once_whatever_is_replayed_resumed_or_written_
     assert _client(root).get_run(again.run_id).data.metrics["classification/loss"] == 9.0
 
 
+def test_steps_that_were_lost_and_trained_anew_arrive_once_after_a_restart(root: pathlib.Path) -> None:
+    """K1: once per (key, step), also where a later process finds other values for steps that the store has."""
+    path = _write(root / "tiny" / "metrics.jsonl", [{"step": step, "loss": 1 / step} for step in range(1, 11)])
+    _open(root).replay(path)
+    path.unlink()
+    _write(path, [{"step": step, "loss": 5.0} for step in range(1, 16)])
+    again = _open(root)
+    again.replay(path)
+    history = _client(root).get_metric_history(again.run_id, "loss")
+    assert sorted(point.step for point in history) == list(range(1, 16))
+
+
 def test_a_call_that_arrived_without_an_answer_is_not_repeated(root: pathlib.Path, monkeypatch: Any) -> None:
     """K1: the store took the points, the connection broke before it could say so."""
     tracker = _open(root)

@@ -30,8 +30,8 @@ class SplitConfig:
 
     def __post_init__(self) -> None:
         if not 0 < self.min_share <= self.max_share < 1:
-            what = f"context shares min_share {self.min_share}, max_share {self.max_share} are impossible"
-            raise BadInput(ExitCode.BAD_FLAG, f"{what}: give 0 < min_share ≤ max_share < 1")
+            what = f"context shares min-share {self.min_share}, max-share {self.max_share} are impossible"
+            raise BadInput(ExitCode.BAD_FLAG, f"{what}: give 0 < min-share ≤ max-share < 1")
 
 
 def swaps(y: np.ndarray, *, cut: int, cover: ClassCover = ClassCover.CONTEXT) -> np.ndarray:

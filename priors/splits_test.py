@@ -65,5 +65,5 @@ def test_both_sides_hold_every_class_that_has_two_rows_and_room(labels: list[int
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 0.5), (0.5, 1.0), (0.6, 0.5), (-1.0, 0.5)])
 def test_impossible_shares_are_refused_by_name(low: float, high: float) -> None:
-    with pytest.raises(BadInput, match=f"min_share {low}, max_share {high}"):
+    with pytest.raises(BadInput, match=f"min-share {low}, max-share {high}"):
         SplitConfig(min_share=low, max_share=high)

@@ -237,7 +237,9 @@ def _short_complaint(text: str, words: list[str]) -> str:
     if found := re.search(r"Missing value for argument '(--[\w.-]+)'\. Expected (\d+)", text):
         return f"{found[1]} lacks a value: it takes {found[2]}"
     if found := re.search(r"Value error Error parsing (?:__tyro-dummy-inner__\.)?([\w.-]+): (.*)", text):
-        return f"--{found[1]}: {found[2].split(' For full helptext')[0].strip()}"
+        said = found[2].split(" For full helptext")[0].strip()
+        told = _with_flags(said, words)
+        return told if told != said else f"--{found[1]}: {said}"
     return text.removeprefix("Parsing error").split(" For full helptext")[0].strip()
 
 

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from tools import config
-from tools.failure import ExitCode, Failure
+from tools.failure import BadInput, ExitCode, Failure
 
 
 class Head(enum.StrEnum):
@@ -135,6 +135,8 @@ class PickyConfig:
     def __post_init__(self) -> None:
         if self.num_rows < 1:
             raise Failure(ExitCode.BAD_FLAG, f"picky.num_rows is {self.num_rows}: give 1 or more")
+        if self.num_rows > 9:
+            raise BadInput(ExitCode.BAD_FLAG, f"num_rows is {self.num_rows}: give 9 or fewer")
         if 0.0 in self.part_sizes:
             raise Failure(ExitCode.OVER_LIMIT, f"part_sizes is {self.part_sizes}: give others: none of 0")
 
@@ -165,6 +167,10 @@ class PairConfig:
         (
             ["--first.picky.num-rows=0", "--second.picky.num-rows", "0"],
             "--first.picky.num-rows 0 and --second.picky.num-rows 0: give 1 or more",
+        ),
+        (
+            ["--first.picky.num-rows", "10"],
+            "--first.picky.num-rows 10: give 9 or fewer; `//a:b --help` lists the flags",
         ),
         (["--second.picky.part-sizes", "2", "0"], "--second.picky.part-sizes 2 0: give others: none of 0"),
     ],

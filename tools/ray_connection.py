@@ -31,7 +31,7 @@ def connection(address: str, *, packages: Sequence[str]) -> Iterator[None]:
 
     Raises:
         Failure: BAD_FLAG for an address that cannot be used; TOO_FEW_RESOURCES, within 10 seconds, where no cluster
-            answers.
+            answers, or where this machine is too busy to start an instance.
     """
     ray_session.check_address(address)
     handler = signal.getsignal(signal.SIGTERM)
@@ -50,6 +50,11 @@ def connection(address: str, *, packages: Sequence[str]) -> Iterator[None]:
             if address == "local":
                 raise
             raise _no_cluster(" ".join(str(error).split())[:300]) from error
+        except Exception as error:  # Ray raises nothing narrower
+            if "timed out during startup" not in str(error):
+                raise
+            mend = "leave it a core and some memory, and run the same command again"
+            raise Failure(ExitCode.TOO_FEW_RESOURCES, f"Ray did not start on this machine in time: {mend}") from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray puts its own in place, which aborts the process
         try:

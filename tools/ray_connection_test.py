@@ -74,3 +74,23 @@ def test_an_address_where_nothing_is_is_refused_at_once(
         pass
     assert caught.value.code is code and words in caught.value.message
     assert time.monotonic() - start < 10
+
+
+def test_a_machine_too_busy_to_start_ray_is_one_line_and_a_defect_keeps_its_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What Ray raises after half a minute; here at once."""
+    said = ["The current node timed out during startup. This could happen because ...", "a defect"]
+    for text, kind in zip(said, (Failure, Exception), strict=True):
+
+        def init(text: str = text, **arguments: object) -> None:
+            raise Exception(text)
+
+        monkeypatch.setattr("ray.init", init)
+        with (
+            pytest.raises(Exception, match="Ray did not start|a defect") as caught,
+            connection("local", packages=["tools"]),
+        ):
+            pass
+        assert type(caught.value) is kind
+        assert kind is Exception or caught.value.code is ExitCode.TOO_FEW_RESOURCES

@@ -26,10 +26,20 @@ MARKS = (math.nan, math.inf, -math.inf)
 NO_GROUP = (0,)
 
 
-def _network(kind: LabelKind, *, dtype: torch.dtype = torch.float64, max_features: int = 100, **cell: Any) -> Network:
-    """A small network, every parameter random, with changes of its cells' configuration."""
+def _network(
+    kind: LabelKind,
+    *,
+    dtype: torch.dtype = torch.float64,
+    max_features: int = 100,
+    sketch_width: int | None = None,
+    **cell: Any,
+) -> Network:
+    """A small network, every parameter random, with changes of its configuration."""
     config = specimen_config(kind)
     config = dataclasses.replace(config, max_features=max_features, cell=dataclasses.replace(config.cell, **cell))
+    if sketch_width is not None:
+        readout = dataclasses.replace(config.readout, sketch_width=sketch_width)
+        config = dataclasses.replace(config, readout=readout)
     network = Network(config)
     redraw(network)
     return (network.double() if dtype is torch.float64 else network).eval()
@@ -198,9 +208,9 @@ def test_one_context_row_places_the_distribution_on_its_target() -> None:
 
 @pytest.mark.parametrize("target_aware", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_groups_column_order_does_not_matter(kind: LabelKind, target_aware: bool) -> None:
-    """1.4: columns carry no position: with offsets (0,) row tokens and predictions stay to rounding, in every order."""
-    network = _network(kind, feature_offsets=NO_GROUP, target_aware=target_aware)
+def test_without_groups_and_sketch_column_order_does_not_matter(kind: LabelKind, target_aware: bool) -> None:
+    """1.4: no column carries a position: row tokens and predictions stay to rounding, in every order."""
+    network = _network(kind, feature_offsets=NO_GROUP, sketch_width=0, target_aware=target_aware)
     inputs = _inputs(kind)
     rows, found = _rows(network, inputs), _predict(network, inputs)
     for order in ([4, 3, 2, 1, 0], [1, 0, 2, 3, 4], [2, 4, 0, 3, 1]):
@@ -212,13 +222,22 @@ def test_without_groups_column_order_does_not_matter(kind: LabelKind, target_awa
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_groups_only_the_order_around_the_table_matters(kind: LabelKind) -> None:
     """1.4: designed in: another neighbourhood moves predictions; turning the table around does not, beyond rounding."""
-    network, inputs = _network(kind), _inputs(kind)
+    network, inputs = _network(kind, sketch_width=0), _inputs(kind)
     found = _predict(network, inputs)
     for shift in range(1, 5):
         turned = _reordered(inputs, (torch.arange(5) + shift) % 5)
         assert distance(_predict(network, turned), found) < 1e-11
     assert distance(_predict(network, _reordered(inputs, torch.tensor([4, 3, 2, 1, 0]))), found) > 1e-4
     assert distance(_predict(network, _reordered(inputs, torch.tensor([1, 0, 2, 3, 4]))), found) > 1e-4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_a_sketch_every_order_is_another_reading_of_the_table(kind: LabelKind) -> None:
+    """1.4: designed in: the sketch binds a cell to the place of its column; estimators average over orders."""
+    network, inputs = _network(kind, feature_offsets=NO_GROUP), _inputs(kind)
+    found = _predict(network, inputs)
+    for order in ([1, 2, 3, 4, 0], [4, 3, 2, 1, 0], [1, 0, 2, 3, 4]):
+        assert distance(_predict(network, _reordered(inputs, torch.tensor(order))), found) > 1e-4
 
 
 @pytest.mark.parametrize("target_aware", [True, False])

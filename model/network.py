@@ -27,14 +27,14 @@ from model.column_embedding import ColumnBlock
 from model.icl_transformer import AttentionPath, ICLConfig, ICLMemory, ICLTransformer
 from model.label_injection import LabelEncoder, LabelKind
 from model.regression_heads import RegressionHeadConfig, RegressionPrediction, make_regression_head
-from model.row_embedding import RowBlock, RowReadout
+from model.row_embedding import ReadoutConfig, RowBlock, RowReadout
 from model.target_scaling import target_statistics
 from tools.failure import BadInput, ExitCode, Failure
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CellConfig:
-    """Sizes of the stages before the row token."""
+    """Sizes of the stages that work on cells."""
 
     width: int = 32
     """E, width of a cell."""
@@ -72,6 +72,8 @@ class NetworkConfig:
     """Tables with more columns are refused."""
     cell: CellConfig = CellConfig()
     """Stages before the row token."""
+    readout: ReadoutConfig = ReadoutConfig()
+    """From cells to the row token."""
     icl: ICLConfig = ICLConfig()
     """The in-context-learning stage."""
     classification: ClassificationHeadConfig = ClassificationHeadConfig()
@@ -170,7 +172,14 @@ class Network(nn.Module):
             RowBlock(cell.width, num_heads=cell.num_heads, num_tokens=cell.num_tokens, norm=icl.norm)
             for _ in range(cell.num_rounds)
         )
-        self.row_readout = RowReadout(cell.width, num_heads=cell.num_heads, row_width=icl.width, norm=icl.norm)
+        self.row_readout = RowReadout(
+            cell.width,
+            config.readout,
+            num_heads=cell.num_heads,
+            row_width=icl.width,
+            max_features=config.max_features,
+            norm=icl.norm,
+        )
         self.icl = ICLTransformer(config.kind, icl)
         if config.kind is LabelKind.CLASSIFICATION:
             self.head = make_classification_head(config.classification, width=icl.width, max_classes=icl.max_classes)
@@ -358,7 +367,6 @@ def _check_sizes(config: NetworkConfig) -> None:
     wholes = (
         ("cell.width", config.cell.width, "cell.num_heads", config.cell.num_heads),
         ("icl.width", config.icl.width, "icl.num_heads", config.icl.num_heads),
-        ("icl.width", config.icl.width, "cell.width", config.cell.width),
     )
     for name, width, part, divisor in wholes:
         if divisor < 1 or width < 1 or width % divisor:

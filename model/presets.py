@@ -8,21 +8,28 @@ from model.icl_transformer import ICLConfig
 from model.label_injection import ClassCode, LabelKind
 from model.network import CellConfig, NetworkConfig
 from model.regression_heads import RegressionHeadConfig
+from model.row_embedding import ReadoutConfig
 
 _RESIDUAL_DECAY = 0.95  # of networks that train for minutes (docs/experiments.md)
 
 
 def tiny(kind: LabelKind) -> NetworkConfig:
-    """0.9 M parameters: minutes on two CPU cores. Regression learns more from one round and more tasks."""
+    """1.0 M parameters: minutes on two CPU cores. Regression learns more from one round and more tasks."""
     cell = CellConfig(num_rounds=2 if kind is LabelKind.CLASSIFICATION else 1)
-    return NetworkConfig(kind=kind, cell=cell, icl=ICLConfig(residual_decay=_RESIDUAL_DECAY))
+    return NetworkConfig(
+        kind=kind,
+        cell=cell,
+        readout=ReadoutConfig(num_summaries=16, sketch_width=128),
+        icl=ICLConfig(residual_decay=_RESIDUAL_DECAY),
+    )
 
 
 def small(kind: LabelKind) -> NetworkConfig:
-    """About 2 M parameters: an hour on a CPU, minutes on a GPU."""
+    """About 2.2 M parameters: an hour on a CPU, minutes on a GPU."""
     return NetworkConfig(
         kind=kind,
         cell=CellConfig(width=48, num_heads=2, num_inducing=16),
+        readout=ReadoutConfig(num_summaries=16, sketch_width=192),
         icl=ICLConfig(width=192, num_heads=4, num_blocks=6, residual_decay=_RESIDUAL_DECAY),
         classification=ClassificationHeadConfig(num_heads=6, head_width=32),
         regression=RegressionHeadConfig(buckets=BucketConfig(num_buckets=256)),
@@ -35,6 +42,7 @@ def base(kind: LabelKind) -> NetworkConfig:
         kind=kind,
         max_features=200,
         cell=CellConfig(width=64, num_heads=4, num_inducing=32),
+        readout=ReadoutConfig(num_summaries=16, sketch_width=256),
         icl=ICLConfig(width=256, num_heads=4, num_blocks=8, max_classes=32),
         classification=ClassificationHeadConfig(num_heads=6, head_width=64),
         regression=RegressionHeadConfig(buckets=BucketConfig(num_buckets=512)),
@@ -42,11 +50,12 @@ def base(kind: LabelKind) -> NetworkConfig:
 
 
 def large(kind: LabelKind) -> NetworkConfig:
-    """About 27 M parameters (33 M with 5,000 regression buckets): a cluster (the scale of TabICL v2)."""
+    """About 28 M parameters (33 M with 5,000 regression buckets): a cluster (the scale of TabICL v2)."""
     return NetworkConfig(
         kind=kind,
         max_features=500,
         cell=CellConfig(width=128, num_rounds=3, num_heads=8, num_inducing=128),
+        readout=ReadoutConfig(num_summaries=8, sketch_width=512),
         icl=ICLConfig(width=512, num_heads=8, num_blocks=12, max_classes=160, norm=Norm.RMS),
         classification=ClassificationHeadConfig(num_heads=6, head_width=64),
         regression=RegressionHeadConfig(buckets=BucketConfig(num_buckets=5000, inner_width=0.001)),

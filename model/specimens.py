@@ -14,6 +14,7 @@ from model.label_injection import LabelKind
 from model.network import CellConfig, Network, NetworkConfig, NetworkInputs
 from model.quantile_prediction import QuantilePrediction
 from model.regression_heads import PointPrediction, RegressionHeadConfig, RegressionPrediction
+from model.row_embedding import ReadoutConfig
 
 
 def specimen_config(kind: LabelKind) -> NetworkConfig:
@@ -22,6 +23,7 @@ def specimen_config(kind: LabelKind) -> NetworkConfig:
         kind=kind,
         max_features=100,
         cell=CellConfig(width=8, num_rounds=2, num_heads=2, num_inducing=4, num_tokens=2),
+        readout=ReadoutConfig(num_summaries=3, sketch_width=8),
         icl=ICLConfig(width=16, num_blocks=2, num_heads=2, max_classes=5),
         classification=ClassificationHeadConfig(num_heads=2, head_width=8),
         regression=RegressionHeadConfig(buckets=BucketConfig(num_buckets=16)),

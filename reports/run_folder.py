@@ -121,7 +121,7 @@ class _Reader:
             return None
         try:
             return parse(path)
-        except (OSError, ValueError, KeyError, TypeError, Failure) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, Failure) as error:
             self._notes.append(f"{shown} cannot be read ({error})")
             return None
 
@@ -135,7 +135,7 @@ def _object(value: Any) -> dict[str, Any]:
 def _row(line: str) -> list[dict[str, Any]]:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return [row] if isinstance(row, dict) else []
 
@@ -144,9 +144,10 @@ def _event_seconds(reader: _Reader) -> dict[str, float]:
     """Seconds by stage of a run that has not written its summary yet; a stage that was resumed counts all its parts."""
     seconds: dict[str, float] = {}
     for event in reader.lines("events.jsonl"):
-        if event.get("event") == "end":
+        taken = event.get("seconds")
+        if event.get("event") == "end" and isinstance(taken, int | float):
             stage = str(event.get("stage"))
-            seconds[stage] = seconds.get(stage, 0.0) + float(event.get("seconds", 0.0))
+            seconds[stage] = seconds.get(stage, 0.0) + taken
     return seconds
 
 

@@ -27,12 +27,12 @@ def test_a_finished_run_is_read_without_a_note(folder: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     "name", ["audit.json", "views.json", "results.arrow", "metrics.jsonl"], ids=lambda name: name.split(".")[0]
 )
-@pytest.mark.parametrize("damage", ["missing", "garbage", "empty"])
+@pytest.mark.parametrize("damage", ["missing", "garbage", "empty", "nested"])
 def test_a_missing_or_damaged_file_is_noted_and_the_rest_is_read(folder: pathlib.Path, name: str, damage: str) -> None:
     path = folder / "classification" / name
     path.unlink()
     if damage != "missing":
-        path.write_bytes(b"\x00\xff{" if damage == "garbage" else b"")
+        path.write_bytes({"garbage": b"\x00\xff{", "empty": b"", "nested": b"[" * 100_000}[damage])
     run = read_run(folder)
     assert run.kinds[1].verdict.is_verified
     if name != "metrics.jsonl" or damage == "missing":
@@ -58,7 +58,9 @@ def test_stages_come_in_the_order_of_the_run_with_the_seconds_of_the_summary(fol
 def test_without_a_summary_the_seconds_come_from_the_events_summed_over_sittings(folder: pathlib.Path) -> None:
     (folder / "summary.json").unlink()
     with (folder / "events.jsonl").open("a") as file:
-        file.write(json.dumps({"stage": "generate", "event": "end", "seconds": 10.0}) + "\n" + '{"stage": "tr')
+        lines = [{"stage": "generate", "event": "end", "seconds": seconds} for seconds in (10.0, "many", None)]
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+        file.write('{"stage": "tr')
     assert read_run(folder).seconds["generate"] == pytest.approx(41.2)
 
 

@@ -175,7 +175,7 @@ def _of_kind(shards: ShardConfig, kind: TaskKind) -> ShardConfig:
 
 
 def tiny() -> PretrainConfig:
-    """0.9 M parameters each, 14,336 and 24,576 tasks, each seen once: about 10 minutes on 2 cores."""
+    """1.0 M parameters each, 14,336 and 24,576 tasks, each seen once: about 10 minutes on 2 cores."""
     (stage,), loop = priors.CURRICULA["tiny"], LoopConfig(num_steps=768, batch_size=32, checkpoint_every=192)
     shorter = dataclasses.replace(loop, num_steps=448, checkpoint_every=112)
     return PretrainConfig(
@@ -191,7 +191,7 @@ def tiny() -> PretrainConfig:
 
 
 def small() -> PretrainConfig:
-    """2 M parameters each, 49,152 tasks each, seen once: about an hour on 2 cores."""
+    """2.2 M parameters each, 49,152 tasks each, seen once: about an hour on 2 cores."""
     return _preset("small", networks.small, LoopConfig(num_steps=1536, batch_size=32, checkpoint_every=192))
 
 
@@ -203,14 +203,14 @@ _BASE_BEGINS, _LARGE_BEGINS = (0.88, 0.94), (0.91, 0.97)
 
 
 def base() -> PretrainConfig:
-    """4.7 M parameters each, 1 M tasks in three stages: one GPU. Not run to its end yet."""
+    """5.0 M parameters each, 1 M tasks in three stages: one GPU. Not run to its end yet."""
     optimizer = OptimizerConfig(matrix_lr=5e-3, vector_lr=1e-3, decay_share=0.3, warmup_share=0.01)
     loop = LoopConfig(num_steps=16_384, batch_size=64, checkpoint_every=1024, optimizer=optimizer)
     return _preset("base", networks.base, loop, begins=_BASE_BEGINS)
 
 
 def large() -> PretrainConfig:
-    """27 M parameters each, 2 M tasks in three stages: a cluster. Not run to its end yet."""
+    """28 M parameters each, 2 M tasks in three stages: a cluster. Not run to its end yet."""
     optimizer = OptimizerConfig(matrix_lr=2e-3, vector_lr=5e-4, decay_share=0.3, warmup_share=0.01)
     loop = LoopConfig(num_steps=32_768, batch_size=64, checkpoint_every=1024, optimizer=optimizer)
     return _preset("large", networks.large, loop, begins=_LARGE_BEGINS)

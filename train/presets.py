@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -55,7 +55,7 @@ class DataConfig:
     shards: ShardConfig
     """Prior, group and file sizes; the kind of task is set for each model."""
     num_tasks: int
-    """Tasks for each model; rounded up to whole files."""
+    """Tasks for each model, or as many as its steps read where those are fewer; rounded up to whole files."""
     source: tyro.conf.EnumChoicesFromValues[TaskSource] = TaskSource.SHARDS
     """Where they come from: shards, made first and read, or fresh, drawn beside the training."""
     num_validation_tasks: int = 128
@@ -151,7 +151,7 @@ class PretrainConfig:
         return _of_kind(self.data.shards, kind)
 
     def stages(self, kind: TaskKind) -> tuple[StageConfig, ...]:
-        """All stages of one of the two models, in order."""
+        """All stages of one of the two models, in order, with no more tasks than its steps read."""
         data, loop = self.data, self.models()[kind].loop
         first = StageConfig(
             begins=0.0,
@@ -161,13 +161,24 @@ class PretrainConfig:
             batch_size=loop.batch_size,
             accumulation=loop.accumulation,
         )
-        return tuple(dataclasses.replace(stage, shards=_of_kind(stage.shards, kind)) for stage in (first, *data.later))
+        stages = (first, *data.later)
+        return tuple(
+            dataclasses.replace(
+                stage,
+                shards=_of_kind(stage.shards, kind),
+                num_tasks=min(stage.num_tasks, max(1, num_steps) * stage.batch_size),
+            )
+            for stage, num_steps in zip(stages, _steps(stages, num_steps=loop.num_steps), strict=True)
+        )
 
     def stage_steps(self, kind: TaskKind) -> tuple[int, ...]:
         """How many steps each of those stages takes."""
-        num_steps = self.models()[kind].loop.num_steps
-        bounds = [*(stage.first_step(num_steps) for stage in self.stages(kind)), num_steps]
-        return tuple(end - first for first, end in itertools.pairwise(bounds))
+        return _steps(self.stages(kind), num_steps=self.models()[kind].loop.num_steps)
+
+
+def _steps(stages: Sequence[StageConfig], *, num_steps: int) -> tuple[int, ...]:
+    bounds = [*(stage.first_step(num_steps) for stage in stages), num_steps]
+    return tuple(end - first for first, end in itertools.pairwise(bounds))
 
 
 def _of_kind(shards: ShardConfig, kind: TaskKind) -> ShardConfig:

@@ -1,5 +1,6 @@
 """Golden tests of the presets: a change of a default shows as a change of a file."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -32,10 +33,13 @@ def test_a_preset_says_its_cost_and_fits_its_data(name: str) -> None:
             assert model.network.max_features >= stage.shards.prior.max_features
 
 
-def test_one_epoch_covers_the_tiny_preset() -> None:
+def test_no_model_has_more_tasks_drawn_than_it_reads_or_sees_one_twice_by_default() -> None:
     config = PRESETS["tiny"]()
-    for model in config.models().values():
-        assert model.loop.num_steps * model.loop.batch_size <= config.data.num_tasks
+    drawn = [config.stages(kind)[0].num_tasks for kind in config.models()]
+    assert drawn == [model.loop.num_steps * model.loop.batch_size for model in config.models().values()]
+    assert drawn[0] < drawn[1] == config.data.num_tasks
+    fewer = dataclasses.replace(config, data=dataclasses.replace(config.data, num_tasks=1024))
+    assert {fewer.stages(kind)[0].num_tasks for kind in config.models()} == {1024}
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,9 @@ def tiny() -> GenerateConfig:
 
 
 def small() -> GenerateConfig:
-    """64–512 rows, 2–50 features: 19 KB a task (49,152 tasks: 960 MB)."""
+    """64–512 rows, 2–50 features: 19 KB a task (24,576 tasks: 480 MB)."""
     prior = PriorConfig(min_rows=64, max_rows=512, min_features=2, max_features=50)
-    return GenerateConfig(shards=_in_large_groups(prior), num_tasks=49_152)
+    return GenerateConfig(shards=_in_large_groups(prior), num_tasks=24_576)
 
 
 def base() -> GenerateConfig:

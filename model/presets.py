@@ -19,7 +19,7 @@ def tiny(kind: LabelKind) -> NetworkConfig:
     return NetworkConfig(
         kind=kind,
         cell=cell,
-        readout=ReadoutConfig(num_summaries=16, sketch_width=128),
+        readout=ReadoutConfig(num_summaries=16, sketch_width=256),
         icl=ICLConfig(residual_decay=_RESIDUAL_DECAY),
     )
 
@@ -29,7 +29,7 @@ def small(kind: LabelKind) -> NetworkConfig:
     return NetworkConfig(
         kind=kind,
         cell=CellConfig(width=48, num_heads=2, num_inducing=16),
-        readout=ReadoutConfig(num_summaries=16, sketch_width=192),
+        readout=ReadoutConfig(num_summaries=16, sketch_width=384),
         icl=ICLConfig(width=192, num_heads=4, num_blocks=6, residual_decay=_RESIDUAL_DECAY),
         classification=ClassificationHeadConfig(num_heads=6, head_width=32),
         regression=RegressionHeadConfig(buckets=BucketConfig(num_buckets=256)),
@@ -42,7 +42,7 @@ def base(kind: LabelKind) -> NetworkConfig:
         kind=kind,
         max_features=200,
         cell=CellConfig(width=64, num_heads=4, num_inducing=32),
-        readout=ReadoutConfig(num_summaries=16, sketch_width=256),
+        readout=ReadoutConfig(num_summaries=16, sketch_width=512),
         icl=ICLConfig(width=256, num_heads=4, num_blocks=8, max_classes=32),
         classification=ClassificationHeadConfig(num_heads=6, head_width=64),
         regression=RegressionHeadConfig(buckets=BucketConfig(num_buckets=512)),

@@ -99,7 +99,7 @@ def measure(config: TrainBenchConfig, *, save: SaveRows) -> list[BenchRow]:
     with _Sides.open(config) as sides, progress.meter("steps", total=len(config.shapes), unit="shapes") as meter:
         for number, shape in enumerate(config.shapes):
             num_rows, features = (int(part) for part in shape.split("x"))
-            batch = config.batch if num_rows < 1024 else max(len(sides.teams), config.batch // 8)
+            batch = config.batch if num_rows < 1024 else max(1, config.batch // 8)
             case = StepCase(rows=num_rows, features=features, batch=batch)
             rows += _of_case(case, sides, config)
             save(rows)
@@ -153,17 +153,20 @@ class _Sides:
             plan = StepPlan(model=StepModel(side.name), kind=side.kind, dtype=side.dtype)
             return team.tasks_per_second(plan, case)
         request = dataclasses.asdict(case) | {"steps": 1, "threads": team.threads, "dtype": side.dtype}
-        request |= {"sizes": _peer_sizes(side.preset), "batch": case.batch // team.processes}
-        working = self.peers[: team.processes]
+        share, working = case.batch // team.processes, self.peers[: team.processes]
+        request |= {"sizes": _peer_sizes(side.preset), "batch": share}
         for peer in working:
             peer.send(request)
-        return case.batch / max(float(peer.receive()["seconds"]) for peer in working)
+        return len(working) * share / max(float(peer.receive()["seconds"]) for peer in working)
 
-    def best_team(self, side: _Side, case: StepCase) -> tuple[StepTeam, float]:
-        """The form in which a side is fastest, each tried after a step that does not count."""
-        rates = [max(self.rate(side, case=case, team=team) for _ in range(2)) for team in self.teams]
-        best = max(range(len(rates)), key=rates.__getitem__)
-        return self.teams[best], rates[best]
+    def best_team(self, side: _Side, case: StepCase) -> StepTeam:
+        """The form in which a side is fastest, each tried after a step that does not count.
+
+        A form with more processes than tasks is left out: some would have none.
+        """
+        teams = [team for team in self.teams if team.processes <= case.batch]
+        rates = [max(self.rate(side, case=case, team=team) for _ in range(2)) for team in teams]
+        return teams[max(range(len(rates)), key=rates.__getitem__)]
 
 
 def _of_case(case: StepCase, sides: _Sides, config: TrainBenchConfig) -> list[BenchRow]:
@@ -171,7 +174,7 @@ def _of_case(case: StepCase, sides: _Sides, config: TrainBenchConfig) -> list[Be
     all_sides = _all_sides(config, with_peer=bool(sides.peers))
     found = {side: sides.best_team(side, case) for side in all_sides}
     values: dict[_Side, list[float]] = {}
-    measured = [_turn(sides, side, case=case, team=found[side][0]) for side in all_sides]
+    measured = [_turn(sides, side, case=case, team=found[side]) for side in all_sides]
     for rates, _ in in_turn(measured, rounds=config.rounds, warm_up=0):
         values = dict(zip(all_sides, rates, strict=True))
     product = product_flops_per_second(threads=os.cpu_count() or 1)
@@ -227,7 +230,7 @@ def _row(
     pair: tuple[_Side, _Side],
     *,
     values: dict[_Side, list[float]],
-    found: dict[_Side, tuple[StepTeam, float]],
+    found: dict[_Side, StepTeam],
     fp32: bool,
     goal: float,
 ) -> BenchRow:
@@ -238,8 +241,8 @@ def _row(
     return measured_row(name=name, unit="tasks/s", least_ratio=goal, note=note, **sides)
 
 
-def _mode(side: _Side, found: dict[_Side, tuple[StepTeam, float]]) -> str:
-    team = found[side][0]
+def _mode(side: _Side, found: dict[_Side, StepTeam]) -> str:
+    team = found[side]
     return f"{side.dtype}, processes × threads {team.processes} × {team.threads}"
 
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 
+from bench.step_team import StepModel, num_parameters
 from eval.program_session import run_commands
 
 # Speaks for `eval.sample_peer_prior --serve`: 10 ms a task, whatever is asked.
@@ -87,7 +88,7 @@ def test_steps_are_written_beside_the_others_each_in_its_best_mode(tmp_path: pat
         assert "processes × threads" in rows[name]["note"]
         assert "both fp32" not in name or "bfloat16" not in rows[name]["note"]
     assert 0 < rows["tiny, 16 × 2: FLOP/s"]["ours"] < 1
-    assert "900,264 parameters" in rows["tiny, 16 × 2: FLOP/s"]["note"]
+    assert f"{num_parameters(StepModel.TINY):,} parameters" in rows["tiny, 16 × 2: FLOP/s"]["note"]
     assert rows["tiny, regression, 16 × 2"]["ours"] > 0
 
 

@@ -1,13 +1,16 @@
-"""What README.md says is true: its tree, programs and exit codes; no page has gaps or dead links to files."""
+"""What README.md says is true: its tree, programs, commands and exit codes; no page has gaps or dead links to files."""
 
 import pathlib
 import re
+import shlex
 from collections.abc import Iterator
 
 import pytest
 
 from tools import build_files, layering
+from tools import config as configs
 from tools.failure import ExitCode
+from train.presets import PRESETS, PretrainConfig, checked
 
 _README = pathlib.Path("README.md").read_text()
 _PAGES = (pathlib.Path("README.md"), *sorted(pathlib.Path("docs").rglob("*.md")))
@@ -46,6 +49,30 @@ def test_every_program_that_is_named_exists() -> None:
     named = set(re.findall(r"bazelw? run (//[\w/]+:\w+)", _README))
     assert named, "README.md names no program"
     assert named - programs == set()
+
+
+def _jobs(page: pathlib.Path) -> list[PretrainConfig]:
+    """What the main job is asked for on a page, parsed as the program does it."""
+    jobs = []
+    for line in re.findall(r"^.*bazelw? run //train:(?:pretrain|submit)\b(.*)$", page.read_text(), re.MULTILINE):
+        words = shlex.split(line, comments=True)
+        words = words[len(words) - words[::-1].index("--") :] if "--" in words else []
+        jobs.append(checked(configs.parse_preset(PRESETS, words, program="", default="tiny")[1]))
+    return jobs
+
+
+def test_a_run_that_is_continued_is_the_one_that_was_begun() -> None:
+    """With another config, `--resume` is refused."""
+    jobs = _jobs(pathlib.Path("README.md"))
+    begun = {job.name: job.identity() for job in jobs if not job.resume}
+    continued = {job.name: job.identity() for job in jobs if job.resume}
+    assert continued, "README.md continues no run"
+    assert {name: begun.get(name) for name in continued} == continued
+
+
+@pytest.mark.parametrize("page", ["docs/cluster.md", "CONTRIBUTING.md"])
+def test_the_main_job_takes_the_commands_of_other_pages(page: str) -> None:
+    assert _jobs(pathlib.Path(page))
 
 
 def test_the_table_of_exit_codes_is_the_list_in_the_code() -> None:

@@ -139,7 +139,7 @@ def loss_table(
 
 
 def stage_table(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Cosines by stage, over all joint steps.
+    """Cosines by stage, over all joint steps but skipped ones.
 
     Of each stage: `cosine`, the mean over steps of the cosine between the two tasks' batch gradients, and
     `half_cosine`, the same between two halves of one task's batch, both with block-bootstrap intervals;
@@ -169,7 +169,10 @@ def stage_table(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def task_table(
     records: Sequence[Mapping[str, Any]], networks: Mapping[LabelKind, Network], *, weights: LossWeights
 ) -> dict[str, Any]:
-    """What is recorded of each task (seed 6.11): loss scale, task kind, output padding, the loss's weight."""
+    """What is recorded of each task (seed 6.11): loss scale, task kind, output padding, the loss's weight.
+
+    Skipped steps count nowhere: what they computed is not finite.
+    """
     table = {}
     for kind in LabelKind:
         losses = _column(records, f"train/{kind}/loss")
@@ -237,4 +240,5 @@ def _expected_cosine(records: Sequence[Mapping[str, Any]], stage: str, *, seed: 
 
 
 def _column(records: Sequence[Mapping[str, Any]], name: str) -> np.ndarray:
-    return np.array([record[name] for record in records], float)
+    """A figure of every step that was not skipped."""
+    return np.array([record[name] for record in records if not record["train/skipped"]], float)

@@ -124,7 +124,7 @@ def _record(step: int, generator: np.random.Generator, *, truth: float) -> dict[
     halves = means[:, None] + generator.normal(size=(2, 2, width)) * 0.2
     halves[1] *= 3  # lengths do not matter
     left, right = halves.mean(1)
-    found = {"step": step, "dot/s": left @ right}
+    found = {"step": step, "train/skipped": False, "dot/s": left @ right}
     found["cosine/s"] = found["dot/s"] / np.linalg.norm(left) / np.linalg.norm(right)
     for kind, (a, b), mean in zip(LabelKind, halves, (left, right), strict=True):
         found[f"half_dot/{kind}/s"] = a @ b
@@ -162,6 +162,20 @@ def test_tasks_are_recorded_with_kind_scale_padding_and_weight(arms: Arms, recor
         assert found["loss_scale"]["last_tenth"] == pytest.approx(losses[-1])
         assert found["loss_scale"]["gradient_norm"] > 0
         assert found["output_padding"]["padded_outputs"] == 0 == found["output_padding"]["padded_queries"]
+
+
+def _skipped(record: dict[str, Any]) -> dict[str, Any]:
+    """A step of the same kind whose figures are none."""
+    return {name: np.nan for name in record} | {"arm": "joint", "train/skipped": True}
+
+
+def test_a_skipped_step_is_in_no_table(arms: Arms) -> None:
+    """6.11: what is recorded says something of steps that were made."""
+    networks = {kind: arms.joint.network(kind) for kind in LabelKind}
+    mixed = [_skipped(arms.records[0]), *arms.records, _skipped(arms.records[0])]
+    assert stage_table(mixed) == stage_table(arms.records)
+    tables = [task_table(records, networks, weights=LossWeights()) for records in (mixed, arms.records)]
+    assert tables[0] == tables[1]
 
 
 def test_an_interval_of_a_series_is_wider_where_neighbours_are_alike() -> None:

@@ -147,6 +147,7 @@ def run_joint(
         "scores": {kind.value: _scores(arms, kind, held_out[kind]) for kind in LabelKind},
         "checkpoints": {kind.value: facts for kind, facts in saved.items()},
         "stages": stage_table(arms.records),
+        "num_skipped": sum(step["train/skipped"] for step in arms.records),
     }
     files.write_json(out / "seconds.json", arms.seconds)
     files.write_json(out / "joint.json", record)

@@ -94,6 +94,7 @@ def test_the_record_says_what_ran_and_promises_nothing(done: _Done) -> None:
     counts = record["parameters"]
     assert counts["joint"] == sum(counts["single"].values()) - counts["shared"]
     assert counts["within_five_percent"] is False and min(counts["excess"].values()) > 0.05  # so small a backbone
+    assert record["num_skipped"] == 0
     assert {kind: task["loss_weight"] for kind, task in record["tasks"].items()} == {
         "classification": 1.0,
         "regression": 0.5,

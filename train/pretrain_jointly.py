@@ -112,6 +112,7 @@ def _check_same(folder: pathlib.Path, digest: str) -> None:
 def _draw(folder: pathlib.Path, record: dict[str, Any]) -> None:
     """The picture, from the two files that anyone can read."""
     steps = [one for one in files.read_json_lines(folder / "metrics.jsonl") if one["arm"] == "joint"]
+    steps = [step for step in steps if not step["train/skipped"]]
     stages = [
         StageCosines(
             label=stage_label(name),

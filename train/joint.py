@@ -19,6 +19,7 @@ from model.shared_backbone import SharedBackbone, is_shared
 from priors.task import TaskBatch
 from tools.failure import ExitCode, Failure
 from train.optimizers import Optimizer
+from train.skips import SkipReason, not_finite
 from train.step import batch_losses, clipped_update
 
 Gradients = dict[str, Tensor]
@@ -95,14 +96,14 @@ class JointStep:
         losses: of each task, without its weight.
         gradient_norm: of the weighted sum over all parameters, before clipping.
         stages: comparison in each stage of the backbone, and in all of it (`ALL`).
-        skipped: whether the update was left out because the loss or a gradient was not finite.
+        reason: why the update was left out; None where it was made.
     """
 
     loss: float
     losses: dict[LabelKind, float]
     gradient_norm: float
     stages: dict[str, StageComparison]
-    skipped: bool
+    reason: SkipReason | None
 
 
 def loss_gradients(network: Network, batch: TaskBatch, *, dtype: torch.dtype) -> tuple[float, Gradients]:
@@ -166,11 +167,11 @@ def joint_step(
     set_gradients(network, tasks, weights=weights)
     loss = sum(weights.of(kind) * task.loss for kind, task in tasks.items())
     norm = float(nn.utils.get_total_norm([parameter.grad for parameter in network.parameters()]))
-    skipped = not (math.isfinite(norm) and math.isfinite(loss))
-    if not skipped:
+    reason = not_finite(loss=loss, gradient_norm=norm)
+    if reason is None:
         clipped_update(network, optimizer, norm=norm, factor=factor)
     losses = {kind: task.loss for kind, task in tasks.items()}
-    return JointStep(loss=loss, losses=losses, gradient_norm=norm, stages=compared, skipped=skipped)
+    return JointStep(loss=loss, losses=losses, gradient_norm=norm, stages=compared, reason=reason)
 
 
 def set_gradients(network: SharedBackbone, tasks: Mapping[LabelKind, TaskGradient], *, weights: LossWeights) -> None:

@@ -197,7 +197,12 @@ def _plan(config: JointConfig, kind: LabelKind, *, root: pathlib.Path, num_steps
 def _make_singles(
     config: JointConfig, plans: Mapping[LabelKind, BatchPlan], metrics: _Metrics
 ) -> dict[LabelKind, Network]:
-    budget = ArmBudget(num_steps=config.num_single_steps, first_batch=0, optimizer=config.single_optimizer)
+    budget = ArmBudget(
+        num_steps=config.num_single_steps,
+        first_batch=0,
+        optimizer=config.single_optimizer,
+        flag="--single-optimizer",
+    )
     made = {}
     with metrics.shown("single-task networks", total=len(LabelKind) * config.num_single_steps):
         for kind in LabelKind:

@@ -15,7 +15,7 @@ from model.shared_backbone import is_shared
 from priors.generation import ShardConfig, held_out_episodes
 from priors.mixture import PriorConfig
 from tools import files
-from tools.failure import ExitCode
+from tools.failure import ExitCode, Failure
 from train.interference import num_arm_steps, task_losses
 from train.joint import LossWeights
 from train.joint_job import REPORTING_SEED, JointConfig, checked, run_joint
@@ -110,6 +110,13 @@ def test_the_record_says_what_ran_and_promises_nothing(done: _Done) -> None:
     assert [stage for stage in steps[-1] if stage.startswith("cosine/")] == []
     joint = [step for step in steps if step["arm"] == "joint"]
     assert all(f"cosine/{stage}" in step for step in joint for stage in record["stages"])
+
+
+def test_single_networks_that_diverge_name_the_flag_of_their_own_rates(tmp_path: pathlib.Path) -> None:
+    config = dataclasses.replace(_CONFIG, num_single_steps=12, single_optimizer=OptimizerConfig(matrix_lr=1e38))
+    with pytest.raises(Failure, match=r"\(--single-optimizer\.matrix-lr, vector-lr\)") as failure:
+        run_joint(config, None, shards_root=tmp_path, out=tmp_path / "out")
+    assert failure.value.code is ExitCode.DIVERGED
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,11 @@ from model.network import Network
 from model.shared_backbone import SharedBackbone
 from priors.batches import BatchPlan
 from priors.task import TaskBatch
-from tools.failure import ExitCode, Failure
 from train.joint import JointStep, LossWeights, joint_step
 from train.optimization import OptimizerConfig, schedule
 from train.optimizers import Optimizer, make_optimizer
+from train.skips import MAX_IN_ROW, SkipReason, count_skip, divergence
 from train.step import compute_dtype, training_step
-
-_MAX_SKIPPED = 10
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,11 +26,13 @@ class ArmBudget:
         num_steps: optimizer steps.
         first_batch: index of the first step's batch in the plan.
         optimizer: of a fresh optimizer.
+        flag: of the optimizer's fields, as users write it.
     """
 
     num_steps: int
     first_batch: int
     optimizer: OptimizerConfig
+    flag: str = "--optimizer"
 
 
 Record = Callable[[dict[str, Any]], None]
@@ -43,15 +43,16 @@ def train_alone(network: Network, plan: BatchPlan, *, budget: ArmBudget, record:
     """Trains one network on its own task.
 
     Raises:
-        Failure: DIVERGED when more than 10 steps were not finite.
+        Failure: DIVERGED when too many steps were skipped (`train.skips`), or all.
     """
-    optimizer, dtype, skipped = _begin(network, budget)
+    optimizer, dtype, counts = _begin(network, budget)
     for step in range(budget.num_steps):
         batch = plan.batch(budget.first_batch + step)
         factor = schedule(step, num_steps=budget.num_steps, config=budget.optimizer)
         result = training_step(network, optimizer, batch=batch, factor=factor, dtype=dtype)
-        skipped = _checked(skipped + result.skipped, step)
-        record({"step": step + 1, "train/loss": result.loss, "train/gradient_norm": result.gradient_norm})
+        counts.add(result.reason, detail=result.detail)
+        figures = {"train/loss": result.loss, "train/gradient_norm": result.gradient_norm}
+        record({"step": step + 1, **figures, "train/skipped": result.skipped})
 
 
 def train_jointly(
@@ -65,15 +66,15 @@ def train_jointly(
     """Trains both networks on their backbone: each step sees one batch of each task.
 
     Raises:
-        Failure: DIVERGED when more than 10 steps were not finite.
+        Failure: DIVERGED when too many steps were skipped (`train.skips`), or all.
     """
-    optimizer, dtype, skipped = _begin(network, budget)
+    optimizer, dtype, counts = _begin(network, budget)
     for step in range(budget.num_steps):
         index = budget.first_batch + step
         halves = {kind: [plans[kind].batch(index, rank=rank, world_size=2) for rank in range(2)] for kind in LabelKind}
         factor = schedule(step, num_steps=budget.num_steps, config=budget.optimizer)
         result = joint_step(network, optimizer, halves=halves, weights=weights, factor=factor, dtype=dtype)
-        skipped = _checked(skipped + result.skipped, step)
+        counts.add(result.reason)
         padding = {
             f"padding/{kind}/{name}": share
             for kind in LabelKind
@@ -85,7 +86,8 @@ def train_jointly(
 
 def step_record(result: JointStep, weights: LossWeights) -> dict[str, float]:
     """A joint step as flat figures: losses, and for every stage cosines, products and lengths of gradients."""
-    found = {"train/loss": result.loss, "train/gradient_norm": result.gradient_norm, "train/skipped": result.skipped}
+    found = {"train/loss": result.loss, "train/gradient_norm": result.gradient_norm}
+    found["train/skipped"] = result.reason is not None
     for kind in LabelKind:
         found[f"train/{kind}/loss"] = result.losses[kind]
         found[f"train/{kind}/weighted_loss"] = weights.of(kind) * result.losses[kind]
@@ -108,14 +110,31 @@ def padded_shares(batch: TaskBatch) -> dict[str, float]:
     return {"outputs": outputs, "queries": 1 - float(batch.query_mask.mean())}
 
 
-def _begin(network: torch.nn.Module, budget: ArmBudget) -> tuple[Optimizer, torch.dtype, int]:
+@dataclasses.dataclass(kw_only=True)
+class _ArmSteps:
+    """An arm's steps, counted."""
+
+    budget: ArmBudget
+    step: int = 0
+    skipped: int = 0
+    skipped_in_row: int = 0
+
+    def add(self, reason: SkipReason | None, *, detail: str = "") -> None:
+        """Counts a step.
+
+        Raises:
+            Failure: DIVERGED.
+        """
+        self.step += 1
+        count_skip(self, reason)
+        if reason is not None:
+            most = min(MAX_IN_ROW, self.budget.num_steps)
+            failure = divergence(self, reason, detail=detail, flag=self.budget.flag, most_in_row=most)
+            if failure is not None:
+                raise failure
+
+
+def _begin(network: torch.nn.Module, budget: ArmBudget) -> tuple[Optimizer, torch.dtype, _ArmSteps]:
     network.train()
     device = next(network.parameters()).device
-    return make_optimizer(network, budget.optimizer), compute_dtype(device), 0
-
-
-def _checked(skipped: int, step: int) -> int:
-    if skipped > _MAX_SKIPPED:
-        what = f"training diverged: {skipped} of {step + 1} steps were not finite"
-        raise Failure(ExitCode.DIVERGED, f"{what}: lower the learning rates (--optimizer.matrix-lr)")
-    return skipped
+    return make_optimizer(network, budget.optimizer), compute_dtype(device), _ArmSteps(budget=budget)

@@ -13,7 +13,7 @@ from model.shared_backbone import SharedBackbone, share_backbone
 from priors.batches import BatchPlan
 from priors.generation import ShardConfig, ensure_shards
 from priors.mixture import PriorConfig
-from priors.task import TaskKind
+from priors.task import TaskBatch, TaskKind
 from tools.failure import ExitCode, Failure
 from train.joint import LossWeights
 from train.joint_loop import ArmBudget, padded_shares, train_alone, train_jointly
@@ -103,11 +103,40 @@ def test_padding_is_the_share_of_outputs_and_queries_that_no_task_asked_for() ->
     assert padded_shares(toy_batch(TaskKind.REGRESSION)) == {"outputs": 0.0, "queries": 0.0}
 
 
-def test_steps_that_are_never_finite_end_the_training(plans: dict[LabelKind, BatchPlan]) -> None:
+def _broken() -> SharedBackbone:
+    """A network whose losses are none."""
     shared = _shared()
     with torch.no_grad():
         shared.network(_R).head.layers[0].weight[0, 0] = torch.nan
-    budget = dataclasses.replace(_BUDGET, num_steps=12, first_batch=0)
-    with pytest.raises(Failure, match="training diverged: 11 of 11 steps") as failure:
-        train_jointly(shared, plans, budget=budget, weights=LossWeights(), record=lambda record: None)
+    return shared
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "said"),
+    [(12, r"10 of 10 steps were skipped \(10 in a row"), (4, r"4 of 4 steps were skipped \(4 in a row")],
+)
+def test_steps_that_are_never_finite_end_every_arm_and_name_the_flag_of_its_rates(
+    plans: dict[LabelKind, BatchPlan], num_steps: int, said: str
+) -> None:
+    budget = dataclasses.replace(_BUDGET, num_steps=num_steps, first_batch=0, flag="--single-optimizer")
+    complaint = rf"{said}\); the last, because its loss was not finite: .*\(--single-optimizer\.matrix-lr, vector-lr\)"
+    with pytest.raises(Failure, match=complaint) as failure:
+        train_jointly(_broken(), plans, budget=budget, weights=LossWeights(), record=lambda record: None)
     assert failure.value.code is ExitCode.DIVERGED
+    with pytest.raises(Failure, match=complaint):
+        train_alone(_broken().network(_R), plans[_R], budget=budget, record=lambda record: None)
+
+
+class _UnlabelledPlan:
+    """Batches without labels of queries, by index."""
+
+    def batch(self, index: int) -> TaskBatch:
+        batch = toy_batch(TaskKind.CLASSIFICATION, seed=index)
+        return dataclasses.replace(batch, y_query=np.full_like(batch.y_query, np.nan))
+
+
+def test_data_that_nothing_can_learn_from_is_no_fault_of_the_rates() -> None:
+    steps: list[dict[str, Any]] = []
+    with pytest.raises(Failure, match="of its data .label nan of query row 0 .* look at the shards"):
+        train_alone(_shared().network(_C), _UnlabelledPlan(), budget=_BUDGET, record=steps.append)
+    assert [step["train/skipped"] for step in steps] == [True, True]

@@ -23,6 +23,7 @@ from train.joint import (
     task_gradient,
 )
 from train.optimization import MuonAdamW, OptimizerConfig
+from train.skips import SkipReason
 from train.step import batch_losses
 from train.toy import small_network, toy_batch
 
@@ -112,7 +113,7 @@ def test_a_step_reports_every_stage_and_the_whole_backbone() -> None:
     shared = _shared()
     step = _step(shared, MuonAdamW(shared, OptimizerConfig()))
     assert list(step["stages"]) == [*shared.stages(), ALL]
-    assert not step["skipped"]
+    assert step["reason"] is None
 
 
 def test_the_same_seed_gives_the_same_bytes_and_one_more_step_does_not() -> None:
@@ -144,7 +145,7 @@ def test_a_step_whose_loss_is_not_finite_changes_nothing() -> None:
     halves[_R][1].y_query[0, 0] = np.nan
     optimizer = MuonAdamW(shared, OptimizerConfig())
     step = joint_step(shared, optimizer, halves=halves, weights=LossWeights(), factor=1.0, dtype=torch.float32)
-    assert step.skipped
+    assert step.reason is SkipReason.LOSS
     assert all(torch.equal(parameter, before[name]) for name, parameter in shared.named_parameters())
 
 

@@ -17,12 +17,11 @@ from train.averaging import AveragingConfig, AveragingKind
 from train.events import RunEvent
 from train.optimization import OptimizerConfig, OptimizerKind, schedule
 from train.regularisation import RegularisationConfig
+from train.skips import count_skip, divergence, lower_rates
 from train.state import TrainState
-from train.step import SkipReason, StepOptions, StepResult, compute_dtype, training_step
+from train.step import StepOptions, StepResult, compute_dtype, training_step
 
-_MAX_SKIPPED_IN_ROW = 10
-_MAX_SKIPPED_SHARE = 0.01  # of the first 1,000 steps or of all steps, whichever is more
-_LOWER = "lower the learning rates (--<kind>.loop.optimizer.matrix-lr, vector-lr)"
+_OPTIMIZER = "--<kind>.loop.optimizer"
 _AT_LEAST_ONE = ("num_steps", "batch_size", "accumulation", "log_every", "checkpoint_every", "keep_checkpoints")
 
 
@@ -142,25 +141,15 @@ def _step(state: TrainState, config: LoopConfig, *, factor: float, dtype: torch.
 
 def _count_skip(state: TrainState, result: StepResult, *, event: Callable[..., None]) -> None:
     """Counts and tells; `state.step` already stands behind the step."""
-    if not result.skipped:
-        state.skipped_in_row = 0
+    count_skip(state, result.reason)
+    if result.reason is None:
         return
-    state.skipped += 1
-    state.skipped_in_row += 1
     facts = {"step": state.step - 1, "reason": result.reason.value, "detail": result.detail}
     event(RunEvent.STEP_SKIPPED, **facts, skipped=state.skipped, in_row=state.skipped_in_row)
-    bound = max(_MAX_SKIPPED_IN_ROW, round(_MAX_SKIPPED_SHARE * max(1000, state.step)))
-    if state.skipped_in_row >= _MAX_SKIPPED_IN_ROW or state.skipped > bound:
+    failure = divergence(state, result.reason, detail=result.detail, flag=_OPTIMIZER)
+    if failure is not None:
         event(RunEvent.DIVERGED, **facts)
-        count = f"{state.skipped} of {state.step} steps were skipped ({state.skipped_in_row} in a row)"
-        raise Failure(ExitCode.DIVERGED, f"training diverged: {count}; the last, because {_cause(result)}")
-
-
-def _cause(result: StepResult) -> str:
-    if result.reason is SkipReason.DATA:
-        what = result.detail or "another worker's share of the batch could not be trained on"
-        return f"of its data ({what}): look at the shards (//priors:verify)"
-    return f"its {result.reason} was not finite: {_LOWER}"
+        raise failure
 
 
 def _check_weights(state: TrainState, *, event: Callable[..., None]) -> None:
@@ -170,7 +159,7 @@ def _check_weights(state: TrainState, *, event: Callable[..., None]) -> None:
     if wrong:
         event(RunEvent.DIVERGED, step=state.step, reason="weights", detail=wrong[0])
         what = f"weights are not finite at step {state.step} (the first is {wrong[0]})"
-        raise Failure(ExitCode.DIVERGED, f"training diverged: {what}: {_LOWER}")
+        raise Failure(ExitCode.DIVERGED, f"training diverged: {what}: {lower_rates(_OPTIMIZER)}")
 
 
 class _Window:

@@ -4,7 +4,6 @@ Whatever goes wrong in one worker's share travels with its gradients, so no work
 """
 
 import dataclasses
-import enum
 import math
 from collections.abc import Callable
 
@@ -20,14 +19,7 @@ from priors.task import TaskBatch, TaskKind
 from tools.failure import BadInput
 from train.device_feed import on_device
 from train.optimizers import Optimizer
-
-
-class SkipReason(enum.StrEnum):
-    """Why an update was left out."""
-
-    DATA = "data"  # a batch that no network can learn from: labels that are none, or what the network refuses
-    LOSS = "loss"  # not finite
-    GRADIENT = "gradient"  # not finite, although the loss is
+from train.skips import SkipReason, not_finite
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -266,6 +258,4 @@ def _label_fault(batch: TaskBatch) -> str:
 def _reason(agreement: Agreement) -> SkipReason | None:
     if agreement.is_faulty:
         return SkipReason.DATA
-    if not math.isfinite(agreement.loss):
-        return SkipReason.LOSS
-    return None if math.isfinite(agreement.gradient_norm) else SkipReason.GRADIENT
+    return not_finite(loss=agreement.loss, gradient_norm=agreement.gradient_norm)

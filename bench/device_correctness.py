@@ -29,7 +29,8 @@ from model.regression_heads import (
 from priors.mixture import PriorConfig, sample_group
 from priors.task import Episode, TaskBatch, TaskKind, collate
 from train.device_feed import on_device
-from train.optimization import MuonAdamW, OptimizerConfig
+from train.optimizer_config import OptimizerConfig
+from train.optimizers import make_optimizer
 from train.step import query_losses, training_step
 
 _NUM_STEPS = 5
@@ -175,7 +176,7 @@ def _evaluate(network: Network, batch: TaskBatch, *, dtype: torch.dtype) -> _Eva
 def _steps(network: Network, batch: TaskBatch, *, device: torch.device, dtype: torch.dtype) -> Tensor:
     """All weights, on the CPU, after some steps from the network's own."""
     trained = copy.deepcopy(network).to(device)
-    optimizer = MuonAdamW(trained, OptimizerConfig())
+    optimizer = make_optimizer(trained, OptimizerConfig())
     for _ in range(_NUM_STEPS):
         training_step(trained, optimizer, batch=batch, factor=0.1, dtype=dtype)
     return _flat(trained.parameters())

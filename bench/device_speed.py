@@ -24,7 +24,8 @@ from priors.task import TaskBatch, TaskKind
 from train.compilation import can_compile, compile_blocks
 from train.device_feed import DeviceFeed, staged
 from train.dry_step import TableShape, dry_step
-from train.optimization import MuonAdamW, OptimizerConfig
+from train.optimizer_config import OptimizerConfig
+from train.optimizers import make_optimizer
 from train.step import compute_dtype, training_step
 
 # Published dense bf16 rates in FLOP/s, the more special name first.
@@ -154,7 +155,7 @@ def feeding_speed(device: torch.device, budget: TimeBudget, *, plan: SpeedPlan) 
     """Training on batches that lie in host memory: copied when they are needed, and staged ahead."""
     (rows, features), size = plan.shapes[0], plan.batches[min(2, len(plan.batches) - 1)]
     network = random_network(NETWORKS[plan.presets[-1]](LabelKind.CLASSIFICATION)).to(device)
-    optimizer, dtype = MuonAdamW(network, OptimizerConfig()), compute_dtype(device)
+    optimizer, dtype = make_optimizer(network, OptimizerConfig()), compute_dtype(device)
     host = [table_batch(network.config, rows=rows, features=features, size=size, seed=seed) for seed in range(4)]
     num_steps = 4 * plan.num_steps
     for name, is_staged in (("copied when needed", False), ("staged ahead", True)):
@@ -206,7 +207,7 @@ def step_times(case: DeviceCase, device: torch.device, *, repeats: int) -> tuple
     network = random_network(config).to(device)
     if case.is_compiled:
         compile_blocks(network)
-    optimizer, dtype = MuonAdamW(network, OptimizerConfig()), compute_dtype(device)
+    optimizer, dtype = make_optimizer(network, OptimizerConfig()), compute_dtype(device)
     host = table_batch(config, rows=case.rows, features=case.features, size=case.batch)
     batch = staged(host, lambda tensor: tensor.to(device))
     if device.type == "cuda":

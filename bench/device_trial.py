@@ -25,7 +25,8 @@ from priors.recipe import Recipe, ShardConfig
 from priors.task import TaskBatch
 from train.compilation import can_compile, compile_blocks
 from train.device_feed import DeviceFeed
-from train.optimization import MuonAdamW, OptimizerConfig, schedule
+from train.optimizer_config import OptimizerConfig, schedule
+from train.optimizers import make_optimizer
 from train.step import compute_dtype, training_step
 from train.validation import VALIDATION_SEED, same_shape_batches, validation_figures
 
@@ -143,7 +144,7 @@ def run_trial(trial: Trial, device: torch.device, *, budget: TimeBudget) -> Iter
     is_compiled = device.type == "cuda" and can_compile()
     if is_compiled:
         compile_blocks(network)
-    optimizer, dtype = MuonAdamW(network, trial.optimizer), compute_dtype(device)
+    optimizer, dtype = make_optimizer(network, trial.optimizer), compute_dtype(device)
     clock = TimeBudget(budget.left)
     with _feed(trial, device) as feed:
         step, losses, trained = 0, [], 0.0

@@ -16,7 +16,8 @@ from model.label_injection import LabelKind
 from priors.task import TaskKind
 from train.compilation import can_compile, compile_blocks
 from train.device_feed import DeviceFeed, on_device
-from train.optimization import MuonAdamW, OptimizerConfig
+from train.optimizer_config import OptimizerConfig
+from train.optimizers import make_optimizer
 from train.step import compute_dtype, training_step
 from train.toy import toy_batch
 
@@ -50,7 +51,7 @@ def test_a_failing_source_fails_the_step_that_needed_it() -> None:
 def test_a_step_waits_for_the_device_once() -> None:
     """The driver's own account: torch raises where the host waits, but for the one read that is allowed."""
     network = random_network(presets.tiny(LabelKind.CLASSIFICATION)).to(_CUDA)
-    optimizer, dtype = MuonAdamW(network, OptimizerConfig()), compute_dtype(_CUDA)
+    optimizer, dtype = make_optimizer(network, OptimizerConfig()), compute_dtype(_CUDA)
     with DeviceFeed(lambda step: toy_batch(TaskKind.CLASSIFICATION), device=_CUDA, num_steps=4) as feed:
         training_step(network, optimizer, batch=feed.batch(0), factor=0.1, dtype=dtype)
         batch = feed.batch(1)

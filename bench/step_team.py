@@ -29,7 +29,7 @@ from model.network import Network
 from priors.task import TaskBatch, TaskKind
 from tools.failure import ExitCode, Failure
 from tools.parent import follow_parent
-from train.optimization import OptimizerConfig
+from train.optimizer_config import OptimizerConfig
 from train.optimizers import make_optimizer
 from train.step import training_step
 

@@ -23,7 +23,7 @@ from tools import files
 from train.feed import FeedPlan, open_feed
 from train.gloo_world import run_world
 from train.job import Place
-from train.optimization import OptimizerConfig, schedule
+from train.optimizer_config import OptimizerConfig, schedule
 from train.stages import tasks_until
 from train.step import Share, average_gradients, compute_dtype
 

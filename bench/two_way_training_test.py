@@ -11,7 +11,7 @@ from bench.two_way_training import TwoWayPlan, initial_two_way, load_two_way, tr
 from eval.two_way_transformer import TwoWayConfig, TwoWayForm, two_way_loss
 from train.feed import FeedPlan, open_feed
 from train.loop import LoopConfig
-from train.optimization import OptimizerConfig
+from train.optimizer_config import OptimizerConfig
 from train.toy_job import BATCH_SIZE, toy_job, toy_shards
 
 

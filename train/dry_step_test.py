@@ -10,7 +10,8 @@ from model.label_injection import LabelKind
 from priors.task import TaskKind
 from train.device_feed import staged
 from train.dry_step import HostTalk, TableShape, dry_network, dry_step
-from train.optimization import MuonAdamW, OptimizerConfig
+from train.muon import MuonAdamW
+from train.optimizer_config import OptimizerConfig
 from train.step import training_step
 from train.toy import small_network, toy_batch
 

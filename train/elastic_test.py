@@ -13,7 +13,7 @@ from tools.failure import ExitCode, Failure
 from train.gloo_world import MemberFailed, run_world
 from train.job import Place, TrainingJob
 from train.loop import LoopConfig
-from train.optimization import OptimizerConfig
+from train.optimizer_config import OptimizerConfig
 from train.sample_log import FOLDER, log_samples, logged_samples
 from train.sitting import run_job
 from train.toy_job import BATCH_SIZE, newest_step, sit, sit_until_killed, toy_job, toy_shards

@@ -22,7 +22,7 @@ from train.interference import (
 )
 from train.joint import LossWeights
 from train.joint_loop import ArmBudget
-from train.optimization import OptimizerConfig
+from train.optimizer_config import OptimizerConfig
 from train.toy import small_network, toy_batch
 
 _C, _R = LabelKind.CLASSIFICATION, LabelKind.REGRESSION

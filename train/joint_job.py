@@ -26,7 +26,7 @@ from tools.failure import BadInput, ExitCode
 from train.interference import Arms, loss_table, num_arm_steps, stage_table, task_table, train_arms
 from train.joint import LossWeights
 from train.joint_loop import ArmBudget, train_alone
-from train.optimization import OptimizerConfig, OptimizerKind
+from train.optimizer_config import OptimizerConfig, OptimizerKind
 from train.step import compute_dtype
 from train.validation import same_shape_batches
 

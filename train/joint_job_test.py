@@ -19,7 +19,7 @@ from tools.failure import ExitCode, Failure
 from train.interference import num_arm_steps, task_losses
 from train.joint import LossWeights
 from train.joint_job import REPORTING_SEED, JointConfig, checked, run_joint
-from train.optimization import OptimizerConfig, OptimizerKind
+from train.optimizer_config import OptimizerConfig, OptimizerKind
 from train.toy import small_network
 from train.validation import same_shape_batches
 

@@ -12,7 +12,7 @@ from model.shared_backbone import SharedBackbone
 from priors.batches import BatchPlan
 from priors.task import TaskBatch
 from train.joint import JointStep, LossWeights, joint_step
-from train.optimization import OptimizerConfig, schedule
+from train.optimizer_config import OptimizerConfig, schedule
 from train.optimizers import Optimizer, make_optimizer
 from train.skips import MAX_IN_ROW, SkipReason, count_skip, divergence
 from train.step import compute_dtype, training_step

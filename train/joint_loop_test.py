@@ -17,7 +17,7 @@ from priors.task import TaskBatch, TaskKind
 from tools.failure import ExitCode, Failure
 from train.joint import LossWeights
 from train.joint_loop import ArmBudget, padded_shares, train_alone, train_jointly
-from train.optimization import OptimizerConfig
+from train.optimizer_config import OptimizerConfig
 from train.toy import small_network, toy_batch
 
 _C, _R = LabelKind.CLASSIFICATION, LabelKind.REGRESSION

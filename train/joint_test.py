@@ -22,7 +22,8 @@ from train.joint import (
     set_gradients,
     task_gradient,
 )
-from train.optimization import MuonAdamW, OptimizerConfig
+from train.muon import MuonAdamW
+from train.optimizer_config import OptimizerConfig
 from train.skips import SkipReason
 from train.step import batch_losses
 from train.toy import small_network, toy_batch

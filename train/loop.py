@@ -15,7 +15,7 @@ from priors.task import TaskBatch
 from tools.failure import ExitCode, Failure
 from train.averaging import AveragingConfig, AveragingKind
 from train.events import RunEvent
-from train.optimization import OptimizerConfig, OptimizerKind, schedule
+from train.optimizer_config import OptimizerConfig, OptimizerKind, schedule
 from train.regularisation import RegularisationConfig
 from train.skips import count_skip, divergence, lower_rates
 from train.state import TrainState

@@ -12,7 +12,7 @@ from priors.task import TaskBatch, TaskKind
 from tools.failure import ExitCode, Failure
 from train.averaging import AveragingConfig, AveragingKind, make_average
 from train.loop import LoopConfig, LoopHooks, train
-from train.optimization import OptimizerConfig, OptimizerKind
+from train.optimizer_config import OptimizerConfig, OptimizerKind
 from train.state import TrainState
 from train.toy import toy_batch, toy_state
 

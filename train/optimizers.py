@@ -4,7 +4,8 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from train.optimization import MuonAdamW, OptimizerConfig, OptimizerKind
+from train.muon import MuonAdamW
+from train.optimizer_config import OptimizerConfig, OptimizerKind
 from train.schedule_free import ScheduleFreeAdamW
 
 

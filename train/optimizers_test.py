@@ -6,7 +6,8 @@ import torch
 from model.initialisation import initial_network
 from model.label_injection import LabelKind
 from priors.task import TaskKind
-from train.optimization import MuonAdamW, OptimizerConfig, OptimizerKind
+from train.muon import MuonAdamW
+from train.optimizer_config import OptimizerConfig, OptimizerKind
 from train.optimizers import make_optimizer
 from train.schedule_free import ScheduleFreeAdamW
 from train.step import training_step

@@ -23,7 +23,7 @@ from train.cluster import ClusterConfig
 from train.feed import TaskSource
 from train.looks import WatchConfig
 from train.loop import LoopConfig
-from train.optimization import OptimizerConfig
+from train.optimizer_config import OptimizerConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

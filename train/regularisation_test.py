@@ -10,7 +10,7 @@ from model.label_injection import LabelKind
 from model.network import NetworkInputs
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
-from train.optimization import OptimizerConfig
+from train.optimizer_config import OptimizerConfig
 from train.regularisation import RegularisationConfig, thinned
 from train.state import fresh_state
 from train.step import StepOptions, training_step

@@ -19,7 +19,7 @@ from train.feed import Feed
 from train.gloo_world import MemberFailed, run_world
 from train.job import Place, TrainingJob
 from train.loop import LoopConfig
-from train.optimization import OptimizerConfig, OptimizerKind
+from train.optimizer_config import OptimizerConfig, OptimizerKind
 from train.regularisation import RegularisationConfig
 from train.stages import TrainingStage
 from train.toy_job import BATCH_SIZE, newest_step, outcome, sit, sit_until_killed, toy_job, toy_shards

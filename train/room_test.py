@@ -14,7 +14,7 @@ from tools.failure import ExitCode, Failure
 from train.averaging import AveragingConfig, AveragingKind
 from train.job import TrainingJob
 from train.loop import LoopConfig
-from train.optimization import OptimizerConfig, OptimizerKind
+from train.optimizer_config import OptimizerConfig, OptimizerKind
 from train.room import check_disk, most_bytes
 from train.state import checkpoint_bytes, fresh_state, save_state
 from train.toy import small_network

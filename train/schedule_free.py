@@ -12,7 +12,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from train.optimization import OptimizerConfig, split_parameters
+from train.muon import split_parameters
+from train.optimizer_config import OptimizerConfig
 
 _EPSILON = 1e-8
 

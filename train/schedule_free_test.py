@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from train.optimization import OptimizerConfig, OptimizerKind, schedule
+from train.optimizer_config import OptimizerConfig, OptimizerKind, schedule
 from train.schedule_free import ScheduleFreeAdamW
 
 _CONFIG = OptimizerConfig(kind=OptimizerKind.SCHEDULE_FREE, vector_lr=0.03, betas=(0.9, 0.95), weight_decay=0.1)

@@ -22,7 +22,7 @@ from train.events import RunEvent
 from train.gloo_world import run_world
 from train.job import Place, TrainingJob, note_best
 from train.loop import LoopConfig
-from train.optimization import OptimizerConfig
+from train.optimizer_config import OptimizerConfig
 from train.regularisation import RegularisationConfig
 from train.sitting import run_job
 from train.stages import TrainingStage

@@ -12,7 +12,7 @@ from model.label_injection import LabelKind
 from priors.task import TaskKind
 from tools.failure import ExitCode, Failure
 from train.averaging import AveragingConfig, AveragingKind
-from train.optimization import OptimizerConfig, OptimizerKind
+from train.optimizer_config import OptimizerConfig, OptimizerKind
 from train.state import TrainState, checkpoint_bytes, fresh_state, restore_state, save_state
 from train.step import training_step
 from train.toy import small_network, toy_batch

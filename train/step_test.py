@@ -11,7 +11,7 @@ from eval.records import network_inputs
 from model.label_injection import LabelKind
 from model.regression_heads import RegressionHeadConfig, RegressionHeadKind
 from priors.task import TaskBatch, TaskKind
-from train.optimization import OptimizerConfig
+from train.optimizer_config import OptimizerConfig
 from train.state import TrainState, fresh_state
 from train.step import query_losses, training_step
 from train.toy import small_network, toy_batch, toy_state

@@ -7,7 +7,7 @@ from model.icl_transformer import ICLConfig
 from model.label_injection import LabelKind
 from model.network import CellConfig, NetworkConfig
 from priors.task import Episode, Task, TaskBatch, TaskKind, collate
-from train.optimization import OptimizerConfig
+from train.optimizer_config import OptimizerConfig
 from train.state import TrainState, fresh_state
 
 

@@ -25,7 +25,7 @@ from priors.recipe import Recipe, ShardConfig
 from priors.task import TaskBatch
 from train.compilation import can_compile, compile_blocks
 from train.device_feed import DeviceFeed
-from train.optimizer_config import OptimizerConfig, schedule
+from train.optimizer_config import OptimizerConfig, base_optimizer, schedule
 from train.optimizers import make_optimizer
 from train.step import compute_dtype, training_step
 from train.validation import VALIDATION_SEED, same_shape_batches, validation_figures
@@ -59,11 +59,10 @@ class Trial:
 
 def base_trial() -> Trial:
     """The network and the first tasks of the preset `base`, in batches that fill a GPU."""
-    optimizer = OptimizerConfig(matrix_lr=5e-3, vector_lr=1e-3, decay_share=0.3, warmup_share=0.01)
     return Trial(
         network=networks.base(LabelKind.CLASSIFICATION),
         prior=priors.base().shards.prior,
-        optimizer=optimizer,
+        optimizer=base_optimizer(),
         batch_size=256,
         group_size=1024,
         num_validation_tasks=256,

@@ -3,11 +3,12 @@
 import numpy as np
 import torch
 
-from bench.device_trial import DeviceTasks, GroupByGroup, quick_trial, run_trial
+from bench.device_trial import DeviceTasks, GroupByGroup, base_trial, quick_trial, run_trial
 from bench.findings import TimeBudget
 from priors.fresh_tasks import FreshTasks
 from priors.recipe import Recipe, ShardConfig
-from priors.task import TaskBatch
+from priors.task import TaskBatch, TaskKind
+from train import presets
 
 _TRIAL = quick_trial()
 _RECIPE = Recipe(
@@ -19,6 +20,13 @@ def _tables(batch: TaskBatch) -> list[tuple[float, ...]]:
     """Each table's cells in ascending order: what names it however it is cut."""
     cells = np.concatenate([batch.x_context, batch.x_query], 1).reshape(len(batch.families), -1)
     return [tuple(np.sort(np.nan_to_num(table, nan=1e9))) for table in cells]
+
+
+def test_what_is_trained_is_the_classification_model_of_the_preset() -> None:
+    trial, job = base_trial(), presets.base()
+    model = job.classification
+    assert (trial.network, trial.optimizer) == (model.network, model.loop.optimizer)
+    assert trial.prior == job.shards(TaskKind.CLASSIFICATION).prior
 
 
 def test_a_group_is_used_up_before_the_next_and_all_come_again() -> None:

@@ -72,6 +72,11 @@ def _check(name: str, config: OptimizerConfig, *, fits: bool, mend: str) -> None
         raise Failure(ExitCode.BAD_FLAG, f"optimizer.{name} is {getattr(config, name)}: {mend}")
 
 
+def base_optimizer() -> OptimizerConfig:
+    """The optimizer of the preset `base`, with which a check of a GPU trains, too."""
+    return OptimizerConfig(matrix_lr=5e-3, vector_lr=1e-3, decay_share=0.3, warmup_share=0.01)
+
+
 def schedule(step: int, *, num_steps: int, config: OptimizerConfig) -> float:
     """Factor of the peak rates at `step` (0-based): linear warm-up, constant, decay (seed 1.5).
 

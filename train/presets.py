@@ -23,7 +23,7 @@ from train.cluster import ClusterConfig
 from train.feed import TaskSource
 from train.looks import WatchConfig
 from train.loop import LoopConfig
-from train.optimizer_config import OptimizerConfig
+from train.optimizer_config import OptimizerConfig, base_optimizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -215,8 +215,7 @@ _BASE_BEGINS, _LARGE_BEGINS = (0.88, 0.94), (0.91, 0.97)
 
 def base() -> PretrainConfig:
     """5.0 M parameters each, 1 M tasks in three stages: one GPU. Not run to its end yet."""
-    optimizer = OptimizerConfig(matrix_lr=5e-3, vector_lr=1e-3, decay_share=0.3, warmup_share=0.01)
-    loop = LoopConfig(num_steps=16_384, batch_size=64, checkpoint_every=1024, optimizer=optimizer)
+    loop = LoopConfig(num_steps=16_384, batch_size=64, checkpoint_every=1024, optimizer=base_optimizer())
     return _preset("base", networks.base, loop, begins=_BASE_BEGINS)
 
 

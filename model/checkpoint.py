@@ -16,6 +16,7 @@ import pathlib
 import re
 import secrets
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 import safetensors
@@ -160,13 +161,22 @@ def load_state(folder: pathlib.Path) -> TrainingState:
     Raises:
         Failure: NOT_FOUND for a checkpoint that was saved without one; CHECKPOINT_CORRUPT for unreadable files.
     """
+    values = load_values(folder)
+    return TrainingState(tensors=_unpacked(folder / _STATE), values=values)
+
+
+def load_values(folder: pathlib.Path) -> dict[str, Any]:
+    """The JSON values of the training state of a verified checkpoint; its tensors are not read.
+
+    Raises:
+        Failure: NOT_FOUND for a checkpoint that was saved without a state; CHECKPOINT_CORRUPT for unreadable values.
+    """
     if not (folder / _STATE).is_file():
         raise Failure(ExitCode.NOT_FOUND, f"checkpoint {folder} holds no training state: training cannot go on from it")
     try:
-        values = json.loads((folder / _VALUES).read_bytes())
+        return json.loads((folder / _VALUES).read_bytes())
     except (OSError, ValueError) as error:
         raise _corrupt(folder / _VALUES, "is not readable JSON") from error
-    return TrainingState(tensors=_unpacked(folder / _STATE), values=values)
 
 
 def step_folders(root: pathlib.Path) -> list[pathlib.Path]:
@@ -190,15 +200,34 @@ def is_whole(folder: pathlib.Path) -> bool:
 
 
 def newest_verified(root: pathlib.Path) -> pathlib.Path | None:
-    """The newest checkpoint whose every hash holds, or None; damaged ones are passed over."""
-    return next((folder for folder in reversed(step_folders(root)) if is_whole(folder)), None)
+    """The newest checkpoint whose every hash holds, or None; damaged ones are passed over.
+
+    Raises:
+        Failure: FORMAT_VERSION for one of another version that is newer.
+    """
+    for folder in reversed(step_folders(root)):
+        try:
+            _verify(folder)
+        except Failure as failure:
+            if failure.code is ExitCode.FORMAT_VERSION:
+                raise
+        else:
+            return folder
+    return None
 
 
-def prune(root: pathlib.Path, *, keep: int, protected: set[int]) -> None:
-    """Deletes all but the `keep` newest checkpoints and the protected steps, and what killed processes left over."""
-    folders = step_folders(root)
-    for folder in folders[: max(0, len(folders) - keep)]:
-        if step_of(folder) not in protected:
+def prune(root: pathlib.Path, *, whole: Sequence[pathlib.Path], keep: int, protected: set[int]) -> None:
+    """Deletes all but the `keep` newest whole checkpoints and the protected steps, and what killed processes left over.
+
+    Args:
+        root: folder of all checkpoints of a run.
+        whole: those that verify, in ascending order of step. Damaged ones do not count; they go with what is older.
+        keep: how many stay.
+        protected: steps that stay besides.
+    """
+    spare = whole[: max(0, len(whole) - keep)]
+    for folder in step_folders(root):
+        if spare and folder.name <= spare[-1].name and step_of(folder) not in protected:
             _discard(folder)
     for leftover in root.glob(".step-*.tmp"):
         shutil.rmtree(leftover, ignore_errors=True)

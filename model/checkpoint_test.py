@@ -10,7 +10,7 @@ import pickle
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -23,10 +23,12 @@ from model.checkpoint import (
     TrainingState,
     load_checkpoint,
     load_state,
+    load_values,
     newest_verified,
     prune,
     save_checkpoint,
     step_folders,
+    step_of,
 )
 from model.label_injection import LabelKind
 from model.specimens import specimen_inputs, specimen_network, values
@@ -77,7 +79,7 @@ def test_a_checkpoint_gives_back_the_network_bit_by_bit(kind: LabelKind, tmp_pat
     assert torch.equal(values(again(inputs)), values(network(inputs)))
     state = load_state(folder)
     assert torch.equal(state.tensors["moment"], STATE.tensors["moment"])
-    assert state.values == STATE.values
+    assert state.values == load_values(folder) == STATE.values
 
 
 def test_given_weights_are_saved_in_place_of_the_network_s_own(tmp_path: pathlib.Path) -> None:
@@ -100,7 +102,8 @@ def test_training_state_is_optional(tmp_path: pathlib.Path) -> None:
     """A checkpoint to predict with needs no optimizer; resuming from it is refused in one line."""
     folder = save_checkpoint(tmp_path, step=1, network=specimen_network(LabelKind.REGRESSION))
     assert load_checkpoint(folder).step == 1
-    assert "no training state" in _refused(lambda: load_state(folder), code=ExitCode.NOT_FOUND)
+    for load in (load_state, load_values):
+        assert "no training state" in _refused(lambda load=load: load(folder), code=ExitCode.NOT_FOUND)
 
 
 def test_no_file_is_a_pickle(tmp_path: pathlib.Path) -> None:
@@ -178,13 +181,15 @@ def test_every_flipped_bit_of_the_weights_is_noticed(tmp_path: pathlib.Path) -> 
 
 
 def test_another_format_version_is_refused(tmp_path: pathlib.Path) -> None:
-    """T1: FORMAT_VERSION says which version was found and which is read."""
+    """T1: FORMAT_VERSION says which version was found and which is read; it is no damage, and not passed over."""
+    _save(tmp_path, step=3)
     folder = _save(tmp_path)
     manifest = json.loads((folder / files.MANIFEST).read_text())
     (folder / files.MANIFEST).write_text(json.dumps({**manifest, "format_version": FORMAT_VERSION + 1}))
     message = _refused(lambda: load_checkpoint(folder), code=ExitCode.FORMAT_VERSION)
     assert f"version {FORMAT_VERSION + 1}" in message
-    assert newest_verified(tmp_path) is None
+    assert _refused(lambda: newest_verified(tmp_path), code=ExitCode.FORMAT_VERSION) == message
+    assert newest_verified(_save(tmp_path, step=9).parent) == tmp_path / "step-00000009"
 
 
 @pytest.mark.parametrize("body", ["[]", "{}", '{"format_version": 2, "files": [], "step": 7}', "null", '{"files": {}}'])
@@ -242,16 +247,35 @@ def test_steps_are_ordered_by_number_and_not_by_time(tmp_path: pathlib.Path) -> 
     assert newest_verified(tmp_path) == tmp_path / "step-00001000"
 
 
+def _prune(root: pathlib.Path, *, keep: int, protected: Iterable[int] = (), damaged: Iterable[int] = ()) -> None:
+    whole = [folder for folder in step_folders(root) if step_of(folder) not in damaged]
+    prune(root, whole=whole, keep=keep, protected=set(protected))
+
+
+def test_damaged_checkpoints_do_not_count_among_those_that_stay(tmp_path: pathlib.Path) -> None:
+    """T1: neither newer ones nor those between; they go when as many whole ones as are asked for are newer."""
+    for step in (1, 2, 3, 4, 8, 9):
+        _save(tmp_path, step=step)
+    _prune(tmp_path, keep=2, damaged={2, 4, 8, 9})
+    assert [step_of(folder) for folder in step_folders(tmp_path)] == [1, 2, 3, 4, 8, 9]
+    _save(tmp_path, step=5)
+    _prune(tmp_path, keep=2, damaged={2, 4, 8, 9})
+    assert [step_of(folder) for folder in step_folders(tmp_path)] == [2, 3, 4, 5, 8, 9]
+    _save(tmp_path, step=6)
+    _prune(tmp_path, keep=2, damaged={2, 4, 8, 9})
+    assert [step_of(folder) for folder in step_folders(tmp_path)] == [4, 5, 6, 8, 9]
+
+
 def test_pruning_keeps_the_newest_and_the_protected(tmp_path: pathlib.Path) -> None:
     """T1: at least what is asked for stays; leftovers of killed processes go."""
     for step in (1, 2, 3, 4, 5):
         _save(tmp_path, step=step)
     (tmp_path / ".step-00000009.123.abcd.tmp").mkdir()
-    prune(tmp_path, keep=2, protected={1})
+    _prune(tmp_path, keep=2, protected={1})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000004", "step-00000005"]
-    prune(tmp_path, keep=9, protected=set())
+    _prune(tmp_path, keep=9)
     assert len(step_folders(tmp_path)) == 3
-    prune(tmp_path, keep=0, protected={4})
+    _prune(tmp_path, keep=0, protected={4})
     assert [folder.name for folder in step_folders(tmp_path)] == ["step-00000004"]
     assert load_checkpoint(tmp_path / "step-00000004").step == 4
 
@@ -345,7 +369,7 @@ def test_death_at_any_write_leaves_no_half_folder(
             assert os.WEXITSTATUS(status) == 1 or not list(root.glob(".*"))
         _save(root, step=7)
         assert _check_steps(root) == [3, 7]
-        prune(root, keep=2, protected=set())
+        _prune(root, keep=2)
         assert sorted(path.name for path in root.iterdir()) == ["step-00000003", "step-00000007"]
     assert deaths >= 12
 
@@ -358,7 +382,7 @@ def test_death_at_any_write_of_pruning_leaves_no_half_folder(tmp_path: pathlib.P
         root = tmp_path / str(at)
         for step in (3, 5, 7):
             _save(root, step=step)
-        if os.WIFEXITED(_in_child(lambda r=root: prune(r, keep=1, protected=set()), at, _kill)):
+        if os.WIFEXITED(_in_child(lambda r=root: _prune(r, keep=1), at, _kill)):
             break
         deaths += 1
         assert _check_steps(root)[-1] == 7

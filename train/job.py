@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -124,7 +125,11 @@ class TrainingJob:
         return configs.flat(config) | {VALIDATION: validation_digest(self.prior, count=self.num_validation_tasks)}
 
     def is_complete(self) -> bool:
-        """Whether the last step's checkpoint exists."""
+        """Whether the last step's checkpoint exists.
+
+        Raises:
+            Failure: FORMAT_VERSION.
+        """
         return self._last_checkpoint() is not None
 
     def _last_checkpoint(self) -> pathlib.Path | None:
@@ -138,12 +143,12 @@ class TrainingJob:
             same_data: whether shards that are not there (any more) are those that were trained on, or others.
 
         Raises:
-            Failure: what is wrong with a manifest.
+            Failure: what is wrong with a manifest; FORMAT_VERSION of a checkpoint.
         """
         last = self._last_checkpoint()
         if last is None:
             return []
-        found, own = checkpoint.load_state(last).values["identity"], self._config_identity()
+        found, own = checkpoint.load_values(last)["identity"], self._config_identity()
         for number, stage in enumerate(self.stages):
             name = f"data.{number}"
             try:
@@ -164,17 +169,22 @@ class Place:
     device: torch.device = torch.device("cpu")
 
 
-def note_best(job: TrainingJob) -> int:
+def note_best(job: TrainingJob, *, whole: Sequence[pathlib.Path] | None = None) -> int:
     """Writes `best.json`, {"step", "nll" or "loss"}, of the checkpoint with the lowest one; returns its step.
 
     It is read off the checkpoints themselves, so it is right after a kill at any point and after damage to one. Only
     those whose validation tasks are the newest one's compare; a figure that is not finite is worse than any other.
 
+    Args:
+        job: whose.
+        whole: what `verified` says of its checkpoints, where that was asked already: it reads them all.
+
     Raises:
         Failure: NOT_FOUND when there is no checkpoint.
     """
     name = loss_name(job.network)
-    saved = {checkpoint.step_of(folder): checkpoint.load_state(folder).values for folder in verified(job.checkpoints)}
+    whole = verified(job.checkpoints) if whole is None else whole
+    saved = {checkpoint.step_of(folder): checkpoint.load_values(folder) for folder in whole}
     if not saved:
         raise Failure(ExitCode.NOT_FOUND, f"{job.checkpoints} holds no whole checkpoint: train first")
     tasks = {step: values["identity"].get(VALIDATION) for step, values in saved.items()}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from model import checkpoint
 from priors.task import TaskKind
 from tools import config as configs
 from tools import files, paths, progress
@@ -89,6 +90,20 @@ class RunFolder:
         there = f"there are {', '.join(known[-5:])}" if known else "that root holds none"
         mend = f"give the --name of one ({there}), or leave out --resume to begin one"
         raise Failure(ExitCode.NOT_FOUND, f"--resume found no run at {self.path}: {mend}")
+
+    def check_checkpoints(self) -> None:
+        """Checks that no training of a run that is to be gone on with would begin anew for want of a whole checkpoint.
+
+        Raises:
+            Failure: CHECKPOINT_CORRUPT where checkpoints lie and all are damaged, naming the newest; FORMAT_VERSION.
+        """
+        for kind in TaskKind if self.config.resume else ():
+            root = self.job(kind).checkpoints
+            folders = checkpoint.step_folders(root)
+            if folders and checkpoint.newest_verified(root) is None:
+                mend = "restore one, or leave out --resume to train anew"
+                text = f"--resume found no whole checkpoint in {root} (the newest is {folders[-1].name}): {mend}"
+                raise Failure(ExitCode.CHECKPOINT_CORRUPT, text)
 
     def write_config(self) -> None:
         """Records the config, or checks that the run which is there has the same.
@@ -226,7 +241,8 @@ def claimed(run: RunFolder) -> Iterator[None]:
     """Makes the run's folder and holds it. A folder made here in which no stage was entered is taken away again.
 
     Raises:
-        Failure: NOT_FOUND where there is nothing to resume; NOT_WRITABLE, RUN_BUSY, CONFIG_MISMATCH.
+        Failure: NOT_FOUND or CHECKPOINT_CORRUPT where there is nothing to resume; NOT_WRITABLE, RUN_BUSY,
+            CONFIG_MISMATCH, FORMAT_VERSION.
     """
     run.check_resumable()
     paths.writable_folder(run.root, flag="--root")
@@ -234,6 +250,7 @@ def claimed(run: RunFolder) -> Iterator[None]:
     paths.writable_folder(run.path, flag="--name")
     with files.FolderLock(run.path):
         try:
+            run.check_checkpoints()
             run.write_config()
             yield
         finally:

@@ -140,6 +140,43 @@ def test_there_must_be_a_run_to_resume(tmp_path: pathlib.Path) -> None:
     _begin(_config(tmp_path, name="a", resume=True))
 
 
+def _trained_to(config: presets.PretrainConfig, *steps: int) -> pathlib.Path:
+    """Begins a run that has checkpoints of these steps of one of its models; returns where they lie."""
+    _begin(config)
+    job, cpu = name_run("tiny", config).job(TaskKind.CLASSIFICATION), torch.device("cpu")
+    state = fresh_state(job.network, job.loop.optimizer, seed=0, device=cpu, identity={})
+    for state.step in steps:
+        save_state(job.checkpoints, state, validation={})
+    return job.checkpoints
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_not_begun_anew_by_resuming(tmp_path: pathlib.Path) -> None:
+    """T1: CHECKPOINT_CORRUPT, naming the newest; while one is whole, or without --resume, the run goes on."""
+    config = _config(tmp_path, name="a", resume=True)
+    checkpoints = _trained_to(dataclasses.replace(config, resume=False), 1, 2)
+    _begin(config)
+    (checkpoints / "step-00000002" / "config.json").write_text("{}")
+    _begin(config)
+    (checkpoints / "step-00000001" / "weights.safetensors").unlink()
+    with pytest.raises(Failure) as caught:
+        _begin(config)
+    assert caught.value.code is ExitCode.CHECKPOINT_CORRUPT
+    said = f"--resume found no whole checkpoint in {checkpoints} (the newest is step-00000002): restore one, "
+    assert caught.value.message.startswith(said)
+    assert len(list(checkpoints.iterdir())) == 2 and not (tmp_path / "a" / "lock").exists()
+    _begin(dataclasses.replace(config, resume=False))
+
+
+def test_a_run_with_checkpoints_of_another_format_version_is_not_resumed(tmp_path: pathlib.Path) -> None:
+    """T1: FORMAT_VERSION, as with every one of these."""
+    config = _config(tmp_path, name="a", resume=True)
+    path = _trained_to(dataclasses.replace(config, resume=False), 1) / "step-00000001" / files.MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "format_version": 1}))
+    with pytest.raises(Failure, match="has format version 1: ") as caught:
+        _begin(config)
+    assert caught.value.code is ExitCode.FORMAT_VERSION
+
+
 def test_a_run_tells_when_it_began_went_on_stopped_and_why(tmp_path: pathlib.Path) -> None:
     run = name_run("tiny", _config(tmp_path, name="a"))
     with claimed(run):

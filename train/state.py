@@ -145,7 +145,7 @@ def restore_state(root: pathlib.Path, state: TrainState, *, accept_changes: bool
 
     Raises:
         Failure: CONFIG_MISMATCH when the checkpoint comes from another config or other data, naming what differs, or
-            when its tensors do not fit this one's, naming the first that does not.
+            when its tensors do not fit this one's, naming the first that does not; FORMAT_VERSION.
     """
     folder = checkpoint.newest_verified(root)
     if folder is None:

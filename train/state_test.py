@@ -1,6 +1,7 @@
 """Tests of the training state and exact resumption."""
 
 import dataclasses
+import json
 import pathlib
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from model import checkpoint
 from model.label_injection import LabelKind
 from priors.task import TaskKind
+from tools import files
 from tools.failure import ExitCode, Failure
 from train.averaging import AveragingConfig, AveragingKind
 from train.optimizer_config import OptimizerConfig, OptimizerKind
@@ -129,6 +131,15 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: pathli
     assert resumed.step == 1
 
 
+def test_a_checkpoint_of_another_format_version_is_refused_and_not_passed_over(tmp_path: pathlib.Path) -> None:
+    """T1: training does not begin anew beside it."""
+    path = save_state(tmp_path, _state(), validation={}) / files.MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "format_version": 1}))
+    with pytest.raises(Failure, match="has format version 1: ") as caught:
+        restore_state(tmp_path, _state())
+    assert caught.value.code is ExitCode.FORMAT_VERSION
+
+
 def test_without_a_checkpoint_the_state_stays_fresh(tmp_path: pathlib.Path) -> None:
     state = _state()
     assert not restore_state(tmp_path, state)
@@ -168,7 +179,7 @@ def test_accepted_changes_are_named_and_the_run_goes_on_where_it_stood(tmp_path:
 @pytest.mark.parametrize(
     ("way", "width", "words"),
     [
-        (_Way(), 24, "has shape (2, 8), not (3, 8)"),
+        (_Way(), 24, "has shape (16, 32), not (24, 32)"),
         (_Way(optimizer=OptimizerKind.ADAMW), 16, "has no tensor first/"),
         (_Way(optimizer=OptimizerKind.SCHEDULE_FREE), 16, "has no tensor z/"),
     ],

@@ -12,7 +12,7 @@ from train.early_warning import EarlyWarning, Warned
 from train.evaluation import Evaluation
 from train.events import TEXT, RunEvent, predecessors, told_beginning
 from train.feed import Feed
-from train.job import VALIDATION, TrainingJob, note_best
+from train.job import VALIDATION, TrainingJob, note_best, verified
 from train.machine import Machine
 from train.stages import place_of
 from train.state import TrainState, checkpoint_bytes, save_state
@@ -102,8 +102,9 @@ class Writer:
         job, needed = self._job, checkpoint_bytes(state)
         files.check_room(job.checkpoints, needed=needed, what=f"the checkpoint of step {state.step}")
         save_state(job.checkpoints, state, validation=figures)
-        best = note_best(job)
-        checkpoint.prune(job.checkpoints, keep=job.loop.keep_checkpoints, protected={best})
+        whole = verified(job.checkpoints)
+        best = note_best(job, whole=whole)
+        checkpoint.prune(job.checkpoints, whole=whole, keep=job.loop.keep_checkpoints, protected={best})
         name = loss_name(job.network)
         self.event(RunEvent.CHECKPOINT_SAVED, step=state.step, bytes=needed, best=best, **{name: figures.get(name)})
         if state.step >= job.loop.num_steps:

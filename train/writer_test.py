@@ -17,7 +17,7 @@ from tools.failure import ExitCode, Failure
 from tools.files import append_json_line, read_json_lines
 from train.events import RunEvent
 from train.feed import Feed
-from train.job import Place, TrainingJob
+from train.job import Place, TrainingJob, verified
 from train.looks import WatchConfig
 from train.loop import LoopConfig
 from train.sitting import run_job
@@ -99,6 +99,24 @@ def test_a_group_that_grows_is_no_loss_and_one_that_lost_a_worker_is(shards: str
         ("ranks lost", None, None),
         ("worker lost", "resumed from step 4 with 3 workers", 3),
     ]
+
+
+def test_damaged_newer_checkpoints_push_out_nothing_that_is_saved_below_them(
+    shards: str, tmp_path: pathlib.Path
+) -> None:
+    """T4: a further loss costs one interval at most, and the training ends in the bits of one without any damage."""
+    whole, hurt = (_job(shards, tmp_path / name, num_steps=8) for name in ("whole", "hurt"))
+    run_job(whole, Place())
+    with pytest.raises(RuntimeError):
+        run_job(hurt, Place(), should_stop=_after(2, _die))
+    for step in (6, 8):
+        (hurt.checkpoints / f"step-{step:08d}").mkdir()
+    with pytest.raises(RuntimeError):
+        run_job(hurt, Place(), should_stop=_after(2, _die))
+    assert [checkpoint.step_of(folder) for folder in verified(hurt.checkpoints)] == [2, 4]
+    run_job(hurt, Place())
+    assert hurt.is_complete() and _weights(hurt) == _weights(whole)
+    assert {path.name for path in hurt.checkpoints.iterdir()} == {path.name for path in whole.checkpoints.iterdir()}
 
 
 def test_looks_are_recorded_and_choose_and_change_nothing(shards: str, tmp_path: pathlib.Path) -> None:

@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import math
 import pathlib
-import shutil
 from typing import Any
 
 import pytest
@@ -20,13 +18,12 @@ from tools.files import read_json_lines
 from train.averaging import AveragingConfig, AveragingKind
 from train.events import RunEvent
 from train.gloo_world import run_world
-from train.job import Place, TrainingJob, note_best
+from train.job import Place, TrainingJob
 from train.loop import LoopConfig
 from train.optimizer_config import OptimizerConfig
 from train.regularisation import RegularisationConfig
 from train.sitting import run_job
 from train.stages import TrainingStage
-from train.state import fresh_state, save_state
 from train.toy_job import BATCH_SIZE, toy_job, toy_prior, toy_shards
 from train.validation import VALIDATION_SEED, same_shape_batches, validation_figures
 
@@ -81,52 +78,6 @@ def test_a_job_cut_short_ends_in_the_same_bits_and_records(shards: str, tmp_path
         {r["step"]: r["train/loss"] for r in read_json_lines(job.metrics) if "train/loss" in r} for job in (whole, cut)
     ]
     assert losses[0] == losses[1]
-
-
-def test_the_best_step_is_right_after_a_kill_before_it_was_noted_and_after_damage(
-    shards: str, tmp_path: pathlib.Path
-) -> None:
-    """T1: what is chosen is read off the checkpoints that verify."""
-    job = _job(shards, tmp_path / "a", num_steps=4)
-    run_job(job, Place())
-    best = note_best(job)
-    (pathlib.Path(job.folder) / "best.json").unlink()
-    assert note_best(job) == best
-    assert _best(job)["step"] == best
-    (job.checkpoints / f"step-{best:08d}" / "weights.safetensors").write_bytes(b"damaged")
-    assert note_best(job) != best
-    shutil.rmtree(job.checkpoints)
-    with pytest.raises(Failure) as caught:
-        note_best(job)
-    assert caught.value.code is ExitCode.NOT_FOUND
-
-
-def _saved(job: TrainingJob, losses: dict[int, float], *, tasks: str) -> None:
-    """Checkpoints of these validation figures."""
-    cpu = torch.device("cpu")
-    identity = {"data.validation": tasks}
-    state = fresh_state(job.network, job.loop.optimizer, seed=0, device=cpu, identity=identity)
-    for state.step, loss in losses.items():
-        save_state(job.checkpoints, state, validation={"nll": loss})
-
-
-def test_the_best_step_is_one_of_the_newest_validation_tasks(tmp_path: pathlib.Path) -> None:
-    """T3: figures of different tasks do not compare."""
-    job = _job("", tmp_path / "a")
-    _saved(job, {2: 0.1, 4: 0.2}, tasks="few")
-    assert note_best(job) == 2
-    _saved(job, {6: 0.9, 8: 0.8, 10: 0.85}, tasks="many")
-    assert note_best(job) == 8
-    assert _best(job) == {"step": 8, "nll": 0.8}
-
-
-def test_a_figure_that_is_not_finite_is_the_worst_one(tmp_path: pathlib.Path) -> None:
-    """T7: also where it came first."""
-    job = _job("", tmp_path / "a")
-    _saved(job, {2: math.nan, 4: math.inf}, tasks="same")
-    assert note_best(job) in (2, 4)
-    _saved(job, {6: 0.9, 8: -math.inf, 10: 0.9, 12: math.nan}, tasks="same")
-    assert note_best(job) == 6
 
 
 @pytest.mark.parametrize(

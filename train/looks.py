@@ -1,8 +1,10 @@
-"""When a training is looked at besides its validation: a schedule by steps, computed from configuration and data."""
+"""When a training is looked at besides its validation: a schedule by steps, from configuration, data and workers."""
 
 import dataclasses
 import math
 from collections.abc import Iterable
+
+from torch import nn
 
 from model.network import Network
 from tools.failure import ExitCode, Failure
@@ -64,19 +66,24 @@ class Schedule:
     expected_share: float
 
     def is_due(self, step: int) -> bool:
-        """Whether a look belongs to this step: the same steps however often the training is cut and resumed."""
+        """Whether a look belongs to this step: the same ones at equal worker count, however a training is cut."""
         return self.every is not None and step > 0 and step % self.every == 0
 
 
 def forward_work(network: Network, shapes: Iterable[tuple[int, int]]) -> float:
     """Multiplications of weights in a forward pass over tasks of (rows, features), attention left out.
 
-    Every weight of the transformer over rows and of the head is used once a row, every other one once a cell.
+    Every weight of the transformer over rows, of the head and of what mixes a row's token is used once a row, every
+    other one once a cell, the sketch's too.
     """
-    parts = {name: sum(p.numel() for p in part.parameters()) for name, part in network.named_children()}
-    per_row = parts["icl"] + parts["head"]
-    per_cell = sum(parts.values()) - per_row
+    readout = network.row_readout
+    per_row = sum(_num_weights(part) for part in (readout.norm_row, readout.mix, network.icl, network.head))
+    per_cell = _num_weights(network) - per_row
     return float(sum(rows * (per_row + features * per_cell) for rows, features in shapes))
+
+
+def _num_weights(part: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in part.parameters())
 
 
 def schedule_of(costs: Costs, *, budget_share: float, validate_every: int, overhead: float) -> Schedule:

@@ -1,10 +1,12 @@
 """Tests of the schedule of looks."""
 
+import dataclasses
+
 import pytest
 import torch
 
 from model.label_injection import LabelKind
-from model.network import Network
+from model.network import Network, NetworkConfig
 from tools.failure import ExitCode, Failure
 from train.looks import Costs, WatchConfig, forward_work, schedule_of
 from train.toy import small_network
@@ -44,8 +46,35 @@ def test_work_counts_every_weight_once_for_a_row_or_for_a_cell() -> None:
     total = sum(parameter.numel() for parameter in network.parameters())
     assert forward_work(network, [(1, 1)]) == total
     assert forward_work(network, [(10, 1), (20, 1)]) == 30 * total
-    wider = forward_work(network, [(1, 2)])
-    assert total < wider < 2 * total
+
+
+def _work(network: NetworkConfig) -> tuple[float, float]:
+    """Multiplications for a row, and for each of its cells."""
+    with torch.device("meta"):
+        made = Network(network)
+    per_cell = forward_work(made, [(1, 2)]) - forward_work(made, [(1, 1)])
+    return forward_work(made, [(1, 1)]) - per_cell, per_cell
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "per_row", "per_cell"),
+    [
+        ("icl", {"num_blocks": 2}, 2 * 2 * 16 + 4 * 16 * 16 + 2 * 16 * 32, 0),
+        ("readout", {"num_summaries": 5}, 8 * 16 + 2 * 8, 8),
+        ("readout", {"sketch_width": 12}, 12 * 16 + 2 * 12, 8 * 12),
+        ("cell", {"num_tokens": 3}, 0, 8),
+    ],
+    ids=str,
+)
+def test_what_makes_a_row_and_what_follows_is_counted_once_a_row_and_what_reads_cells_once_a_cell(
+    part: str, change: dict[str, int], per_row: int, per_cell: int
+) -> None:
+    """Cells are 8 wide and rows 16; a sketch costs E·S a cell, and what mixes it into the row D·S a row."""
+    small = small_network(LabelKind.CLASSIFICATION)
+    plain = dataclasses.replace(small, readout=dataclasses.replace(small.readout, num_summaries=4, sketch_width=0))
+    grown = dataclasses.replace(plain, **{part: dataclasses.replace(getattr(plain, part), **change)})
+    before, after = _work(plain), _work(grown)
+    assert (after[0] - before[0], after[1] - before[1]) == (per_row, per_cell)
 
 
 @pytest.mark.parametrize(

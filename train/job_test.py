@@ -21,7 +21,7 @@ from train.compilation import Compilation
 from train.job import VALIDATION, TrainingJob, note_best
 from train.looks import WatchConfig
 from train.loop import LoopConfig
-from train.optimization import OptimizerConfig
+from train.optimizer_config import OptimizerConfig
 from train.stages import TrainingStage
 from train.state import differences, fresh_state, save_state
 from train.toy import small_network

@@ -14,7 +14,7 @@ from model.initialisation import initial_network
 from model.network import Network, NetworkConfig
 from tools.failure import ExitCode, Failure
 from train.averaging import Average, AveragingConfig, make_average
-from train.optimization import OptimizerConfig
+from train.optimizer_config import OptimizerConfig
 from train.optimizers import Optimizer, make_optimizer
 
 _SHOWN_CHANGES = 12  # in a refusal; all are named where they are accepted

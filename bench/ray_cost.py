@@ -12,7 +12,7 @@ from tools import progress
 from tools.failure import ExitCode, Failure
 from train.cluster import ClusterConfig
 from train.job import Place, TrainingJob
-from train.presets import PretrainConfig, tiny
+from train.presets import PretrainConfig
 from train.sitting import run_job
 
 TITLE, PEER = "Training on Ray: the same steps in one run", "without"
@@ -70,16 +70,16 @@ def measure(config: RayBenchConfig, *, save: SaveRows) -> list[BenchRow]:
 
 
 def measure_overhead(
-    *, num_steps: int, rounds: int, config: PretrainConfig = tiny()
+    *, num_steps: int, rounds: int, config: PretrainConfig | None = None
 ) -> Iterator[tuple[BenchRow, BenchRow]]:
-    """Trains a classification model in turn bare, with one worker and with two, one thread each.
+    """Trains a classification model in turn bare, with one worker and with two, on CPUs, one thread each.
 
     A rate is that of ten steps; the first ten, in which processes and caches come up, count nowhere.
 
     Args:
         num_steps: of each sitting, more than ten.
         rounds: how often each side trains, from its first step.
-        config: whose model is trained.
+        config: whose model is trained; by default that of `tiny`.
 
     Yields:
         After every round: one worker on Ray beside the bare loop, and two workers beside one.
@@ -95,7 +95,7 @@ def measure_overhead(
             bare += _rates(job)
             for count, found in on_ray.items():
                 job = short(f"{count}-{number}")
-                run_on_ray(job, ClusterConfig(num_workers=count))
+                run_on_ray(job, ClusterConfig(num_workers=count, gpus_per_worker=0))
                 found += _rates(job)
             yield _rows(bare, on_ray[1], on_ray[2])
 

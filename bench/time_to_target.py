@@ -3,7 +3,7 @@
 Every run trains from nothing for one number of steps and keeps checkpoints along the way; afterwards each of them is
 scored on the tables. Because a rate that falls at the end of a run lifts the score at its end, several lengths can be
 tried, and what counts besides the first pass is the shortest run whose end passes. Beside it another model is trained
-for the same seconds on the same tasks and cores.
+for the same seconds on the same tasks and cores; without that one ours may train on GPUs.
 
 Split and scores are the field's: one 50/50 split (seed 0), at most 1,000 context and query rows each, AUC one-vs-one,
 levels and classes from the context alone. A single split of a few dozen tables: differences of a few thousandths
@@ -68,7 +68,7 @@ class TimeToTargetConfig:
     baselines: bool = False
     """Take the targets from our own baselines on the same splits instead (always so without --tables)."""
     two_way: tyro.conf.EnumChoicesFromValues[tuple[TwoWayForm, ...]] = (TwoWayForm.MODERN,)
-    """Forms of the two-way transformer to train beside it; none: leave the values out."""
+    """Forms of the two-way transformer to train beside it, both on CPUs; none: leave the values out."""
     two_way_learning_rate: float = 1e-3
     """AdamW's peak."""
     estimators: int = 8
@@ -102,6 +102,12 @@ class TimeToTargetConfig:
         if self.two_way and self.pretrain.data.source is TaskSource.FRESH:
             mend = "give --two-way without values, or --pretrain.data.source shards"
             raise Failure(ExitCode.BAD_FLAG, f"--two-way {self.two_way[0]} needs the tasks in shards: {mend}")
+        if self.two_way and self.runner is Runner.RAY and self.pretrain.cluster.gpus_per_worker != 0:
+            flag, given = "--pretrain.cluster.gpus-per-worker", self.pretrain.cluster.gpus_per_worker
+            mend = f"give {flag} 0, or --two-way without values"
+            raise Failure(
+                ExitCode.BAD_FLAG, f"--two-way {self.two_way[0]} trains on CPUs and {flag} is {given}: {mend}"
+            )
 
     def lengths(self) -> tuple[int, ...]:
         """The numbers of steps to train, ascending."""
@@ -157,13 +163,17 @@ class TimeToTarget:
 
 
 def time_to_target() -> TimeToTargetConfig:
-    """Seconds until `tiny` passes kNN, linear and random forest on real tables."""
-    return TimeToTargetConfig(pretrain=presets.tiny())
+    """Seconds until `tiny`, on CPUs, passes kNN, linear and random forest on real tables."""
+    return TimeToTargetConfig(pretrain=_on_cpus(presets.tiny()))
 
 
 def time_to_target_small() -> TimeToTargetConfig:
     """The same of `small`: hours."""
-    return TimeToTargetConfig(pretrain=presets.small(), every=256)
+    return TimeToTargetConfig(pretrain=_on_cpus(presets.small()), every=256)
+
+
+def _on_cpus(config: PretrainConfig) -> PretrainConfig:
+    return dataclasses.replace(config, cluster=dataclasses.replace(config.cluster, gpus_per_worker=0))
 
 
 def first_pass(looks: Sequence[TargetLook], target: float, *, model: str = OURS) -> TargetLook | None:

@@ -21,6 +21,7 @@ from bench.time_to_target import (
     measure_time_to_target,
     shortest_run,
     time_to_target,
+    time_to_target_small,
 )
 from bench.timed_run import Runner
 from eval.two_way_transformer import TwoWayForm
@@ -144,3 +145,19 @@ def test_fresh_tasks_cannot_be_shared_with_the_other_model() -> None:
         dataclasses.replace(config, pretrain=pretrain)
     assert dataclasses.replace(config, two_way=(), pretrain=pretrain).two_way == ()
     assert config.two_way == (TwoWayForm.MODERN,)
+
+
+@pytest.mark.parametrize("gpus", [None, 1])
+def test_the_other_model_is_not_trained_beside_ours_on_gpus(gpus: int | None) -> None:
+    """By default ours would take those that there are, and the other has CPUs alone."""
+    config = time_to_target()
+    cluster = dataclasses.replace(config.pretrain.cluster, gpus_per_worker=gpus)
+    pretrain = dataclasses.replace(config.pretrain, cluster=cluster)
+    flag = "--pretrain.cluster.gpus-per-worker"
+    complaint = f"--two-way modern trains on CPUs and {flag} is {gpus}: give {flag} 0, or --two-way without values"
+    with pytest.raises(Failure, match=complaint) as caught:
+        dataclasses.replace(config, pretrain=pretrain)
+    assert caught.value.code is ExitCode.BAD_FLAG
+    assert dataclasses.replace(config, two_way=(), pretrain=pretrain).pretrain == pretrain
+    assert dataclasses.replace(config, runner=Runner.BARE, pretrain=pretrain).two_way == config.two_way
+    assert {made().pretrain.cluster.gpus_per_worker for made in (time_to_target, time_to_target_small)} == {0}

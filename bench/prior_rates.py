@@ -57,7 +57,7 @@ class PriorsBenchConfig:
     """Which parts."""
     device: str = "cpu"
     """Where ours is drawn in further rows: cuda beside cpu."""
-    batch: int = tiny().shards.group_size
+    batch: int = dataclasses.field(default_factory=lambda: tiny().shards.group_size)
     """Tasks that are drawn together, as in the shards of `tiny`; a quarter of them where tables are larger."""
     rounds: int = 9
     """Rounds of which the median counts; ours and the other take turns."""

@@ -26,7 +26,7 @@ def short_job(
     num_steps: int,
     drawn_steps: int | None = None,
     source: TaskSource = TaskSource.SHARDS,
-    config: PretrainConfig = tiny(),
+    config: PretrainConfig | None = None,
 ) -> TrainingJob:
     """A job in a new folder `name` under `root`, where its shards are made, or lie from another one.
 
@@ -36,8 +36,9 @@ def short_job(
         num_steps: of the run.
         drawn_steps: how many steps have tasks of their own; later ones read them again. By default all.
         source: where tasks come from.
-        config: whose classification model is trained.
+        config: whose classification model is trained; by default that of `tiny`.
     """
+    config = config or tiny()
     model = config.models()[_KIND]
     loop = dataclasses.replace(model.loop, num_steps=num_steps, log_every=WINDOW, checkpoint_every=num_steps)
     num_tasks = (drawn_steps or num_steps) * loop.batch_size

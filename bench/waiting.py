@@ -9,7 +9,7 @@ from bench.short_training import WINDOW, run_on_ray, short_job, windows
 from train.cluster import ClusterConfig, Workers
 from train.feed import TaskSource
 from train.job import TrainingJob
-from train.presets import PretrainConfig, tiny
+from train.presets import PretrainConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,14 +34,14 @@ class Waiting:
 
 
 def measure_waiting(
-    *, num_steps: int, cluster: ClusterConfig = ClusterConfig(), config: PretrainConfig = tiny()
+    *, num_steps: int, cluster: ClusterConfig = ClusterConfig(), config: PretrainConfig | None = None
 ) -> Iterator[Waiting]:
     """Trains a classification model for `num_steps` steps on tasks of each source.
 
     Args:
         num_steps: more than ten.
         cluster: where; by default this machine, a worker for each core.
-        config: whose model is trained.
+        config: whose model is trained; by default that of `tiny`.
     """
     for source in TaskSource:
         with tempfile.TemporaryDirectory() as folder:

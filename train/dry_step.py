@@ -44,13 +44,11 @@ class DryStep:
     """What a training step takes.
 
     Args:
-        forward_flops: multiplications and additions of the forward pass, two for each pair.
-        flops: of the forward and the backward pass together.
+        flops: multiplications and additions of the forward and the backward pass, two for each pair.
         saved_bytes: what the forward pass keeps for the backward pass, in fp32, without the attention weights that a
             fused kernel does not keep: an upper bound for bf16, in which most of it takes half.
     """
 
-    forward_flops: int
     flops: int
     saved_bytes: int
 
@@ -69,12 +67,10 @@ def dry_step(config: NetworkConfig, shape: TableShape) -> DryStep:
     with FlopCounterMode(display=False) as counter, HostTalk():
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             loss = network(_inputs(config, shape)).losses(_empty(shape.tasks, shape.queries)).mean()
-        forward = counter.get_total_flops()
         loss.backward()
-        total = counter.get_total_flops()
     network.zero_grad()
     kept = sum(size for storage, size in saved.items() if storage not in own and storage not in dropped)
-    return DryStep(forward_flops=forward, flops=total, saved_bytes=kept)
+    return DryStep(flops=counter.get_total_flops(), saved_bytes=kept)
 
 
 def dry_network(config: NetworkConfig) -> Network:

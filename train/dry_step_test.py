@@ -24,7 +24,6 @@ def test_matrix_products_are_counted_by_hand() -> None:
     counted = dry_step(config, _SHAPE)
     more, most = (dry_step(config, dataclasses.replace(_SHAPE, tasks=tasks)) for tasks in (6, 10))
     assert most.flops - more.flops == more.flops - counted.flops  # not in proportion: points are projected once
-    assert most.forward_flops - more.forward_flops == more.forward_flops - counted.forward_flops
     assert more.flops == pytest.approx(3 * counted.flops, rel=1e-3)
     wide = dataclasses.replace(config, icl=dataclasses.replace(config.icl, num_blocks=2))
     width, rows = config.icl.width, 64
@@ -32,7 +31,6 @@ def test_matrix_products_are_counted_by_hand() -> None:
     linear += 2 * 2 * 40 * width * 2 * width  # keys and values of context rows
     attention = 2 * 2 * 2 * rows * 40 * width  # logits, and their weights times values
     added = dry_step(wide, _SHAPE)
-    assert added.forward_flops - counted.forward_flops == linear + attention
     assert added.flops - counted.flops == 3 * (linear + attention)
 
 

@@ -74,7 +74,7 @@ def official(kind: LabelKind) -> NetworkConfig:
     - cells of a row exchange messages through 4 temporary tokens; the official row blocks attend from cell to cell
       with rotary positions;
     - column and row blocks alternate; the official ones are 3 of one, then 3 of the other;
-    - in the sizes above, a sketch with a place for each column is read beside the summaries: no rotary positions do that;
+    - in the sizes above, a sketch that binds cells to the places of their columns stands in for rotary positions;
     - a cell is a fixed set of features of value and rank, and looks at 2 other columns; the official one is a linear
       map of 3 grouped columns;
     - label codes start as large as what they are added to, not of length 1; classes that the context lacks are masked

@@ -5,6 +5,7 @@ import functools
 import pathlib
 import tempfile
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from bench.rows import BenchRow, SaveRows, measured_row
 from bench.short_training import WINDOW, run_on_ray, short_job, windows
@@ -12,7 +13,7 @@ from tools import progress
 from tools.failure import ExitCode, Failure
 from train.cluster import ClusterConfig
 from train.job import Place, TrainingJob
-from train.presets import PretrainConfig
+from train.presets import PRESETS, PretrainConfig
 from train.sitting import run_job
 
 TITLE, PEER = "Training on Ray: the same steps in one run", "without"
@@ -34,6 +35,8 @@ class RayBenchConfig:
     """Write everything here."""
     quick: bool = False
     """One short round: rates mean little."""
+    preset: Literal["tiny", "small"] = "tiny"
+    """Whose classification model trains: what a step costs whatever its batch weighs less in the larger one."""
     num_steps: int = 200
     """Steps of each sitting; the first ten count nowhere."""
     rounds: int = 2
@@ -53,7 +56,7 @@ class RayBenchConfig:
 
 
 def ray() -> RayBenchConfig:
-    """Steps of `tiny` bare, on Ray with one worker, and with two: about 10 minutes on 2 cores."""
+    """Steps of a preset bare, on Ray with one worker, and with two: about 10 minutes on 2 cores with `tiny`."""
     return RayBenchConfig()
 
 
@@ -62,7 +65,8 @@ def measure(config: RayBenchConfig, *, save: SaveRows) -> list[BenchRow]:
     num_steps, rounds = (_QUICK_STEPS, 1) if config.quick else (config.num_steps, config.rounds)
     rows: list[BenchRow] = []
     with progress.meter("Ray", total=rounds, unit="rounds") as meter:
-        for done, found in enumerate(measure_overhead(num_steps=num_steps, rounds=rounds), start=1):
+        sittings = measure_overhead(num_steps=num_steps, rounds=rounds, config=PRESETS[config.preset]())
+        for done, found in enumerate(sittings, start=1):
             rows = list(found)
             save(rows)
             meter(done)
@@ -70,7 +74,7 @@ def measure(config: RayBenchConfig, *, save: SaveRows) -> list[BenchRow]:
 
 
 def measure_overhead(
-    *, num_steps: int, rounds: int, config: PretrainConfig | None = None
+    *, num_steps: int, rounds: int, config: PretrainConfig
 ) -> Iterator[tuple[BenchRow, BenchRow]]:
     """Trains a classification model in turn bare, with one worker and with two, on CPUs, one thread each.
 
@@ -79,7 +83,7 @@ def measure_overhead(
     Args:
         num_steps: of each sitting, more than ten.
         rounds: how often each side trains, from its first step.
-        config: whose model is trained; by default that of `tiny`.
+        config: whose model is trained.
 
     Yields:
         After every round: one worker on Ray beside the bare loop, and two workers beside one.

@@ -63,12 +63,12 @@ def attention_weights(query: Tensor, key: Tensor, *, bias: Tensor | None = None,
     return masked_softmax(scaled_logits(query, key, temperature=temperature), bias)
 
 
-def masked_softmax(logits: Tensor, bias: Tensor | None) -> Tensor:
-    """softmax(logits + bias) over the last dimension; rows whose every key is hidden are 0."""
+def masked_softmax(logits: Tensor, bias: Tensor | None, *, dim: int = -1) -> Tensor:
+    """softmax(logits + bias) over the keys, which lie along `dim`; 0 where every key is hidden."""
     if bias is None:
-        return torch.softmax(logits, dim=-1)
-    bias, blind = _open_blind_rows(bias)
-    return torch.softmax(logits + bias.to(logits.dtype), dim=-1).masked_fill(blind, 0.0)
+        return torch.softmax(logits, dim=dim)
+    bias, blind = _open_blind_rows(bias, dim=dim)
+    return torch.softmax(logits + bias.to(logits.dtype), dim=dim).masked_fill(blind, 0.0)
 
 
 # style: query, key and value are of equal standing
@@ -107,13 +107,13 @@ def _attend_fused(query: Tensor, key: Tensor, value: Tensor, *, bias: Tensor | N
     return output if blind is None else output.masked_fill(blind, 0.0)
 
 
-def _open_blind_rows(bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of `bias` that hide every key (tables that are all padding) opened, and where they are [..., L or 1, 1].
+def _open_blind_rows(bias: Tensor, *, dim: int = -1) -> tuple[Tensor, Tensor]:
+    """Rows of `bias` that hide every key (tables that are all padding) opened, and where they are, of size 1 in `dim`.
 
     A softmax over nothing is NaN, and so is its gradient even where the result is thrown away. Callers set the opened
     rows to 0 afterwards, so no forbidden key is ever read.
     """
-    blind = bias.isneginf().all(-1, keepdim=True)
+    blind = bias.isneginf().all(dim, keepdim=True)
     return bias.masked_fill(blind, 0.0), blind
 
 

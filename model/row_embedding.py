@@ -85,10 +85,10 @@ class RowSketch(nn.Module):
         matrix = self.values.weight.mT * self.signs[:num_columns, None, :]
         if bias is None:
             return cells.flatten(-2) @ (matrix / math.sqrt(num_columns)).flatten(0, 1).to(cells.dtype)
-        real = bias.isfinite().flatten(1).to(cells.dtype)  # [B, C]
-        scale = real.sum(1).clamp_min(1).rsqrt()
-        shown = cells * (real * scale[:, None])[:, None, :, None]
-        return shown.flatten(-2) @ matrix.flatten(0, 1).to(cells.dtype)
+        real = bias.isfinite().flatten(1)  # [B, C]
+        shown = torch.where(real[:, None, :, None], cells, 0.0)
+        said = shown.flatten(-2) @ matrix.flatten(0, 1).to(cells.dtype)
+        return said * real.sum(1).clamp_min(1).rsqrt().to(said.dtype)[:, None, None]
 
 
 class RowReadout(nn.Module):

@@ -75,6 +75,15 @@ def test_a_sketch_is_the_signed_sum_of_what_its_columns_say() -> None:
     assert set(sketch.signs.unique().tolist()) == {-1.0, 1.0}
 
 
+def test_a_sketch_leaves_absent_columns_out_rather_than_multiplying_them_by_0() -> None:
+    """5.7: whatever the padding holds, also where that times 0 is no number."""
+    sketch, cells = RowSketch(WIDTH, sketch_width=6, max_features=9).double(), _random(TABLES, ROWS, COLUMNS, WIDTH)
+    padded = torch.cat([cells, torch.full((TABLES, ROWS, 1, WIDTH), torch.inf)], dim=2)
+    bias = torch.zeros(TABLES, 1, 1, 1, COLUMNS + 1)
+    bias[..., COLUMNS] = -torch.inf
+    assert distance(sketch(padded, bias=bias), sketch(cells, bias=None)) < 1e-14
+
+
 def test_two_columns_that_swap_what_they_say_are_told_apart_by_the_sketch_alone() -> None:
     """Summaries are the same for both rows, so without a sketch a row token cannot differ."""
     cells = _random(1, 1, COLUMNS, WIDTH)

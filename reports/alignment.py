@@ -70,9 +70,16 @@ _COMMON = (
     ),
     Fact(
         feature="Row stage",
-        ours="{cell.num_rounds} rounds through {cell.num_tokens} temporary tokens, no positions, then summary tokens",
-        official="3 blocks, 8 heads, 4 CLS tokens, rotary positions (base 1e5), flattened to 512",
+        ours="{cell.num_rounds} rounds through {cell.num_tokens} temporary tokens, no positions",
+        official="3 blocks, 8 heads, rotary positions (base 1e5)",
         relation=Relation.MINI,
+    ),
+    Fact(
+        feature="Row token",
+        ours="{readout.num_summaries} summary tokens and a sketch of {readout.sketch_width} entries (signed by column, "
+        "summed), mixed to {icl.width}",
+        official="4 CLS tokens, flattened to 512",
+        relation=Relation.OTHER,
     ),
     Fact(
         feature="ICL stage",

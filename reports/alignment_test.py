@@ -13,6 +13,7 @@ def _config(**network: object) -> dict[str, object]:
 CONFIG = _config(
     cell={"width": 48, "num_rounds": 2, "num_heads": 2, "num_inducing": 16, "num_tokens": 4, "target_aware": False}
     | {"feature_offsets": [0, 2]},
+    readout={"num_summaries": 5, "sketch_width": 70},
     icl={"num_blocks": 7, "num_heads": 3, "width": 96, "max_classes": 10, "norm": "rms"}
     | {"num_kv_heads_query": None, "length_scaling": True, "role_embeddings": True},
 )
@@ -27,6 +28,7 @@ def test_our_side_is_filled_from_the_configuration() -> None:
     ours = _ours("classification", CONFIG)
     assert ours["ICL stage"] == "7 blocks, 3 heads, width 96"
     assert ours["Labels in the column stage (target-aware)"] == "no"
+    assert ours["Row token"].startswith("5 summary tokens and a sketch of 70 entries")
     assert ours["Normalisation"] == "pre-norm, RMSNorm"
     assert ours["Feature group of a cell in column j"] == "j + [0, 2] (mod C)"
     assert next(text for feature, text in ours.items() if "icl_num_kv_heads_test" in feature) == "all"

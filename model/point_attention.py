@@ -5,8 +5,8 @@ a column or the cells of a row. With W_q, W_k, W_v, W_o of head h, points that r
 
     softmax(P W_qᵀ W_k Xᵀ / √D_h) X W_vᵀ W_oᵀ,
 
-whose left factor P W_qᵀ W_k [L, W] and right one W_vᵀ W_oᵀ [W, W] can be made first, and the right one can wait until L
-rows are left of X. Rows that read points compute
+whose left factor P W_qᵀ W_k [L, W] can be made first, and whose right ones can wait until L rows are left of X. Rows
+that read points compute
 
     softmax(X (P W_kᵀ W_q)ᵀ / √D_h) (P W_vᵀ W_oᵀ),
 
@@ -61,8 +61,7 @@ class Gathering(_PointAttention):
         logits = at_least_fp32(F.linear(source, folded))  # [..., S, H·L]: a softmax over few rows is fastest down them
         weights = masked_softmax(logits, None if bias is None else bias.squeeze(-3).mT, dim=-2).to(source.dtype)
         pooled = (weights.mT @ source).unflatten(-2, (self.num_heads, -1))
-        said = torch.einsum("hdv,hdw->hvw", value, self._by_head(self.output.weight.mT))  # W_vᵀ W_oᵀ of each head
-        return merge_heads(pooled) @ said.flatten(0, 1).to(source.dtype)
+        return self.output(merge_heads(torch.einsum("...hlw,hdw->...hld", pooled, value)))
 
 
 class Scattering(_PointAttention):

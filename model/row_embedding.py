@@ -88,7 +88,8 @@ class RowSketch(nn.Module):
         real = bias.isfinite().flatten(1)  # [B, C]
         shown = torch.where(real[:, None, :, None], cells, 0.0)
         said = shown.flatten(-2) @ matrix.flatten(0, 1).to(cells.dtype)
-        return said * real.sum(1).clamp_min(1).rsqrt().to(said.dtype)[:, None, None]
+        scale = real.sum(1).clamp_min(1).double().rsqrt()
+        return said * scale.to(said.dtype)[:, None, None]
 
 
 class RowReadout(nn.Module):

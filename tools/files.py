@@ -133,7 +133,7 @@ class LockHolder:
             pid=os.getpid(),
             boot_id=_boot_id(),
             started=_start_time(os.getpid()),
-            pid_namespace=_pid_namespace(),
+            pid_namespace=pid_namespace(),
         )
 
     def is_dead(self) -> bool:
@@ -142,7 +142,7 @@ class LockHolder:
             return False
         if self.boot_id != _boot_id():
             return True
-        return self.pid_namespace == _pid_namespace() and self.started != _start_time(self.pid)
+        return self.pid_namespace == pid_namespace() and self.started != _start_time(self.pid)
 
 
 class FolderLock:
@@ -210,8 +210,8 @@ def _one_at_a_time(folder: pathlib.Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _pid_namespace() -> str:
-    """Which processes can be seen from here: a container has its own numbers."""
+def pid_namespace() -> str:
+    """Which processes can be seen from here, as Linux names it: a container has its own numbers. Elsewhere ""."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -5,6 +5,7 @@ import functools
 import logging
 import os
 import pathlib
+import re
 import secrets
 import shutil
 import socket
@@ -12,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tools import source_archive
+from tools import files, source_archive
 from tools.environment import environment
 from tools.failure import BadInput, ExitCode
 
@@ -33,7 +34,7 @@ _LOCAL_SETTINGS = {
     "NCCL_SOCKET_IFNAME": "lo",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # nobody takes this machine away
 }
-_TEMPORARY = pathlib.Path("/tmp")  # Ray's sockets need a short path
+_TEMPORARY = pathlib.Path("/tmp")  # not TMPDIR: Ray's sockets need a short path
 
 
 def export_settings() -> None:
@@ -109,16 +110,28 @@ def init_arguments(
     if address != "local":
         yield options
         return
-    for left in _TEMPORARY.glob("veritab-*-*"):
-        pid = left.name.split("-")[1]
-        if pid.isdigit() and not pathlib.Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left, ignore_errors=True)  # of a job that was killed
-    folder = tempfile.mkdtemp(prefix=f"veritab-{os.getpid()}-", dir=_TEMPORARY)
+    _remove_left_over()
+    folder = tempfile.mkdtemp(prefix=folder_prefix(os.getpid()), dir=_TEMPORARY)
     try:
         with _own_environment():
             yield {**options, "include_dashboard": False, "_node_ip_address": "127.0.0.1", "_temp_dir": folder}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def folder_prefix(pid: int | str) -> str:
+    """How the name begins of the folder, in /tmp, of an instance that process `pid` of this machine or container owns."""
+    space = re.sub(r"\D", "", files.pid_namespace())[-4:]  # Ray's sockets need a short path
+    return f"veritab-{pid}-{space}-"
+
+
+def _remove_left_over() -> None:
+    """Removes the folders of jobs that were killed, where that can be seen from here."""
+    if not files.pid_namespace():
+        return
+    for left in _TEMPORARY.glob(folder_prefix("*") + "*"):
+        if not pathlib.Path("/proc", left.name.split("-")[1]).exists():
+            shutil.rmtree(left, ignore_errors=True)
 
 
 @functools.cache

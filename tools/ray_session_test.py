@@ -38,8 +38,10 @@ def test_numbers_that_cannot_be_are_refused(number: int, code: ExitCode, words: 
 
 def test_an_instance_of_our_own_listens_on_loopback_and_leaves_no_folder() -> None:
     """S2: loopback by default."""
-    stale = pathlib.Path("/tmp/veritab-4194305-left")  # above the largest process number
-    stale.mkdir(exist_ok=True)
+    stale = pathlib.Path("/tmp", ray_session.folder_prefix(4194305) + "left")  # above the largest process number
+    elsewhere = pathlib.Path("/tmp/veritab-4194305-x-left")  # in another container the number means another process
+    for path in (stale, elsewhere):
+        path.mkdir(exist_ok=True)
     with ray_session.init_arguments("local", packages=["tools"]) as arguments:
         folder = pathlib.Path(arguments["_temp_dir"])
         assert folder.is_dir() and folder.name.split("-")[1] == str(os.getpid())
@@ -50,6 +52,7 @@ def test_an_instance_of_our_own_listens_on_loopback_and_leaves_no_folder() -> No
         token = os.environ["RAY_AUTH_TOKEN"]
         assert len(token) == 64
     assert not folder.exists() and not stale.exists() and os.environ.get("RAY_AUTH_TOKEN") != token
+    elsewhere.rmdir()
 
 
 def test_a_cluster_is_joined_with_our_source_alone() -> None:

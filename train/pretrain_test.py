@@ -12,7 +12,7 @@ import time
 import pytest
 
 from eval.program_session import run_commands
-from tools import files
+from tools import files, ray_session
 from tools.failure import ExitCode
 from tools.tracking import database_uri, load_mlflow
 from train.toy_flags import toy_flags
@@ -149,7 +149,7 @@ def test_an_interrupted_run_says_so_leaves_no_process_and_goes_on(
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == ExitCode.INTERRUPTED, stderr
     assert "error: interrupted" in stderr and "Traceback" not in stderr
-    assert not list(pathlib.Path("/tmp").glob(f"veritab-{process.pid}-*"))
+    assert not list(pathlib.Path("/tmp").glob(ray_session.folder_prefix(process.pid) + "*"))
     assert not (tmp_path / "small" / "lock").exists() and not (tmp_path / "small" / ".ray").exists()
     client = load_mlflow().MlflowClient(database_uri(tmp_path))
     (run,) = client.search_runs([found.experiment_id for found in client.search_experiments()])

@@ -102,4 +102,4 @@ def test_three_resumed_ray_jobs_see_every_sample_in_the_order_of_an_uninterrupte
     assert [workers[step] for step in (0, ends[0], ends[1])] == [2, 1, 2]
     losses = [record["train/loss"] for record in files.read_json_lines(job.metrics) if "train/loss" in record]
     assert len(losses) == _STEPS and sum(losses[-20:]) < sum(losses[:20])
-    assert not list(pathlib.Path("/tmp").glob(f"veritab-{os.getpid()}-*"))
+    assert not list(pathlib.Path("/tmp").glob(ray_session.folder_prefix(os.getpid()) + "*"))

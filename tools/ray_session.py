@@ -120,7 +120,7 @@ def init_arguments(
 
 
 def folder_prefix(pid: int | str) -> str:
-    """How the name begins of the folder, in /tmp, of an instance that process `pid` of this machine or container has."""
+    """How the name begins of the folder, in /tmp, of an instance of process `pid` of this machine or container."""
     space = re.sub(r"\D", "", files.pid_namespace())[-4:]  # Ray's sockets need a short path
     return f"veritab-{pid}-{space}-"
 
